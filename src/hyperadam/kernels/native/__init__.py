@@ -1,0 +1,155 @@
+"""HyperAdam's step in C++, forward and backward, through a plain C interface."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from functools import cache
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from hyperadam.kernels.fused import FusedKernel
+from hyperadam.kernels.packing import Weights
+from hyperadam.rules.base import Sums
+from hyperadam.rules.hyperadam import HyperAdamRule, HyperAdamState
+
+#: Fastest first.
+INSTRUCTION_SETS = ("avx512", "avx2", "portable")
+
+
+class _Rule(ctypes.Structure):
+    _fields_ = (
+        ("J", ctypes.c_int32),
+        ("preprocess", ctypes.c_int32),
+        ("lstm", ctypes.c_int32),
+        ("normalize_state", ctypes.c_int32),
+        ("decay_bound", ctypes.c_float),
+        ("threads", ctypes.c_int32),
+        ("weights", ctypes.c_void_p),
+    )
+
+
+class _Rows(ctypes.Structure):
+    _fields_ = (("data", ctypes.c_void_p), ("run", ctypes.c_int64), ("row", ctypes.c_int64))
+
+
+class _State(ctypes.Structure):
+    _fields_ = tuple((name, _Rows) for name in HyperAdamState._fields)
+
+
+class _Sums(ctypes.Structure):
+    _fields_ = (("first", ctypes.c_void_p), ("second", ctypes.c_void_p))
+
+
+@cache
+def load_library(name: str) -> ctypes.CDLL | None:
+    """The library for an instruction set; ``None`` if it was not built or this processor cannot run it."""
+    path = Path(__file__).with_name(f"{name}.so")
+    if not path.exists():
+        return None
+    # Threads that spin while they wait take the other core from whoever needs it. The runtime reads this as it loads.
+    before = os.environ.get("OMP_WAIT_POLICY")
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    try:
+        library = ctypes.CDLL(str(path))
+    except OSError:
+        return None
+    finally:
+        if before is None:
+            del os.environ["OMP_WAIT_POLICY"]
+    supports = getattr(library, f"hyperadam_supports_{name}", None)
+    return library if supports is None or supports() else None
+
+
+def available() -> tuple[str, ...]:
+    """The instruction sets that were built and that this processor runs, fastest first."""
+    return tuple(name for name in INSTRUCTION_SETS if load_library(name))
+
+
+class NativeKernel(FusedKernel):
+    """The C++ backends of HyperAdam: float32 on the CPU; anything else is left to torch."""
+
+    def __init__(self, rule: HyperAdamRule, instruction_set: str) -> None:
+        super().__init__(rule)
+        self.rule: HyperAdamRule = rule
+        self.name = instruction_set
+        library = load_library(instruction_set)
+        if library is None:
+            raise ValueError(f"instruction set {instruction_set!r} is not available, only {available()}")
+        self._library = library
+
+    def supports(self, grad: Tensor, state: HyperAdamState) -> bool:
+        return all(x.device.type == "cpu" and x.dtype == torch.float32 for x in (grad, *state))
+
+    def sums(self, weights: Weights, grad: Tensor, state: HyperAdamState, sums: Sums) -> Tensor:
+        columns = self.rule.state_size if sums else 1 + self.rule.candidates
+        out = torch.empty(grad.shape[0], columns, dtype=torch.float64)
+        flat = _flatten(weights)
+        self._call("column_sums", flat, grad, _rows(grad), _state(state), _sums(sums), ctypes.c_void_p(out.data_ptr()))
+        return out
+
+    def forward(
+        self, weights: Weights, grad: Tensor, state: HyperAdamState, sums: Sums, new: HyperAdamState, update: Tensor
+    ) -> None:
+        flat = _flatten(weights)
+        self._call("forward", flat, grad, _rows(grad), _state(state), _sums(sums), _state(new), _rows(update))
+
+    def backward(
+        self,
+        weights: Weights,
+        grad: Tensor,
+        state: HyperAdamState,
+        sums: Sums,
+        d_update: Tensor,
+        d_new: HyperAdamState,
+        d_grad: Tensor,
+        d_old: HyperAdamState,
+    ) -> Weights:
+        flat = _flatten(weights)
+        d_flat = torch.empty(flat.numel(), dtype=torch.float64)
+        out = ctypes.c_void_p(d_flat.data_ptr())
+        self._call(
+            "backward",
+            *(flat, grad, _rows(grad), _state(state), _sums(sums)),
+            *(_rows(d_update), _state(d_new), _rows(d_grad), _state(d_old), out),
+        )
+        pieces = d_flat.float().split([x.numel() for x in weights])
+        return Weights(*(d.view(x.shape) for d, x in zip(pieces, weights, strict=True)))
+
+    def _call(self, function: str, flat: Tensor, grad: Tensor, *arguments: ctypes.Structure | ctypes.c_void_p) -> None:
+        rule = self.rule
+        options = _Rule(
+            rule.candidates,
+            rule.preprocess,
+            rule.lstm is not None,
+            rule.normalize_state,
+            rule.decay_bound or 0.0,
+            torch.get_num_threads(),
+            flat.data_ptr(),
+        )
+        runs, n = grad.shape
+        if grad.numel() == 0:
+            return
+        references = [a if isinstance(a, ctypes.c_void_p) else ctypes.byref(a) for a in arguments]
+        call = getattr(self._library, f"hyperadam_{function}")
+        call.restype = None
+        call(ctypes.byref(options), ctypes.c_int64(runs), ctypes.c_int64(n), *references)
+
+
+def _flatten(weights: Weights) -> Tensor:
+    return torch.cat([x.reshape(-1) for x in weights])
+
+
+def _rows(x: Tensor) -> _Rows:
+    """``(runs, p)`` or ``(runs, rows, p)`` with contiguous coordinates."""
+    return _Rows(x.data_ptr(), x.stride(0), x.stride(1) if x.dim() == 3 else 0)
+
+
+def _state(state: HyperAdamState) -> _State:
+    return _State(*(_rows(x) for x in state))
+
+
+def _sums(sums: Sums) -> _Sums:
+    return _Sums(*(x.data_ptr() for x in sums))

@@ -1,0 +1,141 @@
+"""A period of steps recorded and gone through backwards by hand: truncated back-propagation on memory that is kept."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hyperadam.kernels.base import padded_rows
+from hyperadam.kernels.fused import FusedKernel
+from hyperadam.kernels.packing import Weights, unpack
+from hyperadam.rules.base import Sums, UpdateRule
+from hyperadam.rules.hyperadam import HyperAdamState
+
+
+class Tape:
+    """Records the steps of a rule over a period and returns adjoints step by step, last first.
+
+    ::
+
+        tape.start(state)
+        update = tape.step(grad)              # forwards, once for each step
+        d_grad = tape.step_back(d_update)     # backwards, once for each step
+        tape.gradients()                      # of the rule's parameters, summed over the period
+
+    What happens between the steps, that is the learner, is the caller's affair, and so no graph of the learner is kept.
+    This one serves every rule by autograd over single steps.
+    """
+
+    def __init__(self, rule: UpdateRule[Any]) -> None:
+        self.rule = rule
+        self._steps: list[tuple[Tensor, Any, Tensor, Any]] = []
+        self._d_state: list[Tensor | None] = []
+        self._gradients: list[Tensor] = []
+        self._state: Any = None
+
+    @property
+    def state(self) -> Any:
+        """The state after the last recorded step. Valid until the next period: copy what must stay."""
+        return self._state
+
+    def start(self, state: Any) -> None:
+        """Begin a period at ``state``, each ``(..., rows, p)``; earlier steps are forgotten."""
+        self._state = self.rule.State(*(x.detach() for x in state))
+        self._steps.clear()
+        self._d_state = [None] * len(self._state)
+        self._gradients = [torch.zeros_like(x) for x in self.rule.parameters()]
+
+    def step(self, grad: Tensor) -> Tensor:
+        """One step of the rule: ``grad (..., p)`` to the update ``(..., p)``, both without a graph."""
+        with torch.enable_grad():
+            g = grad.detach().requires_grad_()
+            old = self.rule.State(*(x.detach().requires_grad_() for x in self._state))
+            update, new = self.rule(g, old)
+        self._steps.append((g, old, update, new))
+        self._state = self.rule.State(*(x.detach() for x in new))
+        return update.detach()
+
+    def step_back(self, d_update: Tensor) -> Tensor:
+        """Undo the last step: the adjoint of its update to the adjoint of its gradient."""
+        g, old, update, new = self._steps.pop()
+        pairs = [(y, d) for y, d in zip((update, *new), (d_update, *self._d_state), strict=True) if d is not None and y.requires_grad]
+        inputs = [g, *old, *self.rule.parameters()]
+        adjoints = torch.autograd.grad([y for y, _ in pairs], inputs, [d for _, d in pairs], allow_unused=True)
+        self._d_state = list(adjoints[1 : 1 + len(old)])
+        for total, d in zip(self._gradients, adjoints[1 + len(old) :], strict=True):
+            if d is not None:
+                total += d
+        d_grad = adjoints[0]
+        return torch.zeros_like(g) if d_grad is None else d_grad
+
+    def gradients(self) -> list[Tensor]:
+        """Gradients of ``rule.parameters()``, summed over the steps gone back."""
+        return self._gradients
+
+
+class FusedTape(Tape):
+    """The tape of a fused kernel: one buffer for the states of a period, two for the adjoints, nothing allocated a step."""
+
+    def __init__(self, kernel: FusedKernel) -> None:
+        super().__init__(kernel.rule)
+        self.kernel = kernel
+        self._states: list[HyperAdamState] = []
+        self._adjoints: list[HyperAdamState] = []
+        self._record: list[tuple[Tensor, Sums]] = []
+        self._weights: Weights
+        self._d_weights: Weights
+
+    def start(self, state: HyperAdamState) -> None:
+        if not self._states or any(x.shape != y.shape or x.dtype != y.dtype for x, y in zip(self._states[0], state, strict=True)):
+            self._states, self._adjoints = [self._buffer(state)], [self._buffer(state), self._buffer(state)]
+        for target, value in zip(self._states[0], state, strict=True):
+            target.copy_(value.detach())
+        for x in self._adjoints[0]:
+            x.zero_()
+        self._record.clear()
+        self._weights = self.kernel.weights(state[0])
+        self._d_weights = Weights(*(torch.zeros_like(x) for x in self._weights))
+
+    @property
+    def state(self) -> HyperAdamState:
+        return self._states[len(self._record)]
+
+    @torch.no_grad()
+    def step(self, grad: Tensor) -> Tensor:
+        g, old = grad.detach().reshape(-1, grad.shape[-1]), self._runs(self.state)
+        if len(self._record) + 1 == len(self._states):
+            self._states.append(self._buffer(self._states[0]))
+        sums: Sums = ()
+        for _ in range(self.kernel.rule.rounds):
+            sums += (self.kernel.sums(self._weights, g, old, sums),)
+        self._record.append((g, sums))
+        update = torch.empty_like(g)
+        self.kernel.forward(self._weights, g, old, sums, self._runs(self.state), update)
+        return update.reshape(grad.shape)
+
+    @torch.no_grad()
+    def step_back(self, d_update: Tensor) -> Tensor:
+        g, sums = self._record.pop()
+        d_new, d_old = self._adjoints
+        d_grad = torch.empty_like(g)
+        d_weights = self.kernel.backward(
+            *(self._weights, g, self._runs(self.state), sums),
+            *(d_update.detach().reshape(g.shape), self._runs(d_new), d_grad, self._runs(d_old)),
+        )
+        for total, d in zip(self._d_weights, d_weights, strict=True):
+            total += d
+        self._adjoints.reverse()
+        return d_grad.reshape(d_update.shape)
+
+    def gradients(self) -> list[Tensor]:
+        return unpack(self.kernel.rule, self._d_weights)
+
+    @staticmethod
+    def _buffer(state: HyperAdamState) -> HyperAdamState:
+        return HyperAdamState(*padded_rows(state[0], [x.shape[-2] for x in state]))
+
+    @staticmethod
+    def _runs(state: HyperAdamState) -> HyperAdamState:
+        return HyperAdamState(*(x if x.dim() == 3 else x.reshape(-1, *x.shape[-2:]) for x in state))

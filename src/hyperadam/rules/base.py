@@ -1,0 +1,85 @@
+"""The contract of a learned update rule: a pure function from gradient and state to update and state."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+FORMAT = "hyperadam-rule/1"
+
+#: A rule's state: a ``NamedTuple`` of tensors of shape ``(..., rows, p)``.
+StateT = TypeVar("StateT", bound=NamedTuple)
+#: Squared norms over the whole vector, one tensor a round.
+Sums = tuple[Tensor, ...]
+
+
+class UpdateRule(nn.Module, Generic[StateT]):
+    """A learned function from a gradient to an update, applied as ``w -= lr * update``.
+
+    The module holds meta-parameters and nothing else: what it remembers of a rollout goes in and comes out as ``State``.
+    ``grad`` is ``(..., p)``: leading dimensions are independent runs, the last is the whole parameter vector of a learner.
+    State tensors are ``(..., rows, p)``: coordinates stay last and contiguous, which is what makes the small matrix
+    products fast.
+
+    Coordinates meet only in squared norms over the whole vector. A caller who holds the vector in parts (tensors, groups,
+    tiles, ranks) asks each part for its :meth:`column_sums`, adds them up, and hands the totals to :meth:`forward`:
+    the numbers are then those of one flat vector.
+    """
+
+    kind: ClassVar[str]
+    #: The published step size, the default ``lr`` of the optimizer.
+    step_size: ClassVar[float]
+    #: The NamedTuple class of the state.
+    State: ClassVar[type[Any]]
+    #: How many rounds of column sums a step needs; a later round depends on the totals of the earlier ones.
+    rounds: int = 0
+
+    def __init__(self, **config: Any) -> None:
+        super().__init__()
+        self.config: dict[str, Any] = config
+        self.provenance: dict[str, Any] = {}
+
+    def state_rows(self) -> dict[str, int]:
+        """Rows of each state tensor, by field name."""
+        raise NotImplementedError
+
+    def column_sums(self, grad: Tensor, state: StateT, sums: Sums) -> Tensor:
+        """The next round's sums of squares over this part of the vector, ``(..., columns)``, given earlier totals."""
+        raise NotImplementedError(f"{self.kind} couples no coordinates: it has no column sums")
+
+    def forward(self, grad: Tensor, state: StateT, sums: Sums | None = None) -> tuple[Tensor, StateT]:
+        """One step: ``(update (..., p), new state)``. ``sums`` are whole-vector totals; ``None``: ``grad`` is whole."""
+        raise NotImplementedError
+
+    def init_state(self, like: Tensor) -> StateT:
+        """The state before the first step for gradients shaped and typed like ``like`` ``(..., p)``: all zeros."""
+        *lead, p = like.shape
+        state: StateT = self.State(*(like.new_zeros(*lead, rows, p) for rows in self.state_rows().values()))
+        return state
+
+    def total_sums(self, parts: list[tuple[Tensor, StateT]], total: Callable[[Tensor], Tensor] = lambda x: x) -> Sums:
+        """Column sums of a vector given in parts; ``total`` may add other ranks' shares to each round's result."""
+        sums: Sums = ()
+        for _ in range(self.rounds):
+            sums += (total(sum((self.column_sums(g, s, sums) for g, s in parts[1:]), self.column_sums(*parts[0], sums))),)
+        return sums
+
+    def save(self, path: str | Path) -> None:
+        """Write meta-parameters, configuration and provenance to a ``.safetensors`` file."""
+        tensors = {name: value.detach().to("cpu", torch.float32).contiguous() for name, value in self.state_dict().items()}
+        metadata = {
+            "format": FORMAT,
+            "rule": self.kind,
+            "config": json.dumps(self.config, sort_keys=True),
+            "provenance": json.dumps(self.provenance, sort_keys=True),
+        }
+        save_file(tensors, str(path), metadata)
+
+    def extra_repr(self) -> str:
+        return ", ".join(f"{key}={value!r}" for key, value in self.config.items())

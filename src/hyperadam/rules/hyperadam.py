@@ -1,0 +1,153 @@
+"""HyperAdam's rule: J Adams side by side, their decay rates and combination weights chosen by a small recurrent network."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import elu
+
+from hyperadam.rules.base import Sums, UpdateRule
+from hyperadam.rules.layers import LSTM, glorot, normalize, sum_of_squares, truncated_normal, zeros
+
+EPSILON = 1e-24
+#: The largest second-moment decay rate under ``decay_bound``.
+GAMMA_MAX = 0.9999
+
+
+class HyperAdamState(NamedTuple):
+    """What HyperAdam remembers, each ``(..., J, p)``: C_t of the AdamCell, then state and cell of the StateCell."""
+
+    m: Tensor
+    v: Tensor
+    beta_hat: Tensor
+    gamma_hat: Tensor
+    s: Tensor
+    c: Tensor
+
+
+class HyperAdamRule(UpdateRule[HyperAdamState]):
+    """Algorithm 2 of the paper.
+
+    Args:
+        candidates: J, the number of Adams.
+        lstm: keep the LSTM of the StateCell; without it the preprocessed gradient is the state.
+        preprocess: keep the fully connected layer in front of it; without it the normalised gradient takes its place.
+        normalize_state: normalise ``s_t`` over the whole vector before the decay-rate functions.
+        decay_bound: q < 1 keeps ``γ ≥ β²/q`` (and ``γ ≤ 0.9999``), so that every candidate obeys
+            ``|m̂| ≤ 1/√((1-q)(1-0.9999))`` whatever the gradients do. ``None`` is the paper's rule, which has no bound:
+            where ``β² > γ`` and a gradient vanishes, ``m̂`` grows geometrically.
+    """
+
+    kind = "hyperadam"
+    step_size = 0.005
+    State = HyperAdamState
+
+    def __init__(
+        self,
+        candidates: int = 20,
+        lstm: bool = True,
+        preprocess: bool = True,
+        normalize_state: bool = False,
+        decay_bound: float | None = None,
+    ) -> None:
+        if candidates < 1:
+            raise ValueError(f"candidates must be at least 1, got {candidates}")
+        if decay_bound is not None and not 0 < decay_bound < 1:
+            raise ValueError(f"decay_bound must be None or lie in (0, 1), got {decay_bound}")
+        super().__init__(
+            candidates=candidates, lstm=lstm, preprocess=preprocess, normalize_state=normalize_state, decay_bound=decay_bound
+        )
+        J = self.candidates = candidates
+        self.preprocess, self.normalize_state, self.decay_bound = preprocess, normalize_state, decay_bound
+        inputs = J if preprocess else 1
+        self.state_size = S = J if lstm else inputs
+        self.rounds = 2 if normalize_state else 1
+
+        if preprocess:
+            self.theta_p, self.b_p = truncated_normal(J, 1), zeros(J)
+        self.lstm = LSTM(inputs, J) if lstm else None
+        self.theta_u, self.b_u = glorot(J, J + S, fan_out=2 * J), zeros(J)
+        self.theta_r, self.b_r = glorot(J, J + S, fan_out=2 * J), zeros(J)
+        self.theta_q, self.b_q = truncated_normal(J, S), zeros(J)
+
+    def state_rows(self) -> dict[str, int]:
+        J = self.candidates
+        return {"m": J, "v": J, "beta_hat": J, "gamma_hat": J, "s": self.state_size, "c": J if self.lstm else 0}
+
+    def forward(self, grad: Tensor, state: HyperAdamState, sums: Sums | None = None) -> tuple[Tensor, HyperAdamState]:
+        if sums is None:
+            sums = self.total_sums([(grad, state)])
+        g = grad.unsqueeze(-2)
+        m, v, beta_hat, gamma_hat, s, c = state
+
+        s, c = self.state_cell(g, s, c, sums)  # line 8
+        beta, gamma = self.decay_rates(m, s, sums)  # lines 9-10
+        m = beta * m + (1 - beta) * g  # line 11
+        v = gamma * v + (1 - gamma) * g**2  # line 12
+        beta_hat = beta * beta_hat + (1 - beta)  # line 13
+        gamma_hat = gamma * gamma_hat + (1 - gamma)  # line 14
+        m_tilde, v_tilde = m / beta_hat, v / gamma_hat  # line 15
+        moment_field = m_tilde / torch.sqrt(v_tilde + EPSILON)  # line 16
+        weight_field = elu(self.theta_q @ s + self.b_q)  # line 17
+        d = (weight_field * moment_field).sum(-2)  # line 18
+        return d, HyperAdamState(m, v, beta_hat, gamma_hat, s, c)
+
+    def state_cell(self, g: Tensor, s: Tensor, c: Tensor, sums: Sums) -> tuple[Tensor, Tensor]:
+        """F_h, the state function: the gradient normalised, preprocessed and fed to the LSTM."""
+        x = normalize(g, sums[0][..., :1])
+        if self.preprocess:
+            x = elu(self.theta_p @ x + self.b_p)
+        return self.lstm(x, s, c) if self.lstm else (x, c)
+
+    def decay_rates(self, m: Tensor, s: Tensor, sums: Sums) -> tuple[Tensor, Tensor]:
+        """F_u and F_r, the decay-rate functions of the normalised moments and the state."""
+        m = normalize(m, sums[0][..., 1:])
+        if self.normalize_state:
+            s = normalize(s, sums[1])
+        ms = torch.cat([m, s], dim=-2)
+        beta = torch.sigmoid(self.theta_u @ ms + self.b_u)
+        gamma = torch.sigmoid(self.theta_r @ ms + self.b_r)
+        if self.decay_bound is not None:
+            beta = self.beta_max * beta
+            gamma_min = beta**2 / self.decay_bound
+            gamma = gamma_min + (GAMMA_MAX - gamma_min) * gamma
+        return beta, gamma
+
+    def column_sums(self, grad: Tensor, state: HyperAdamState, sums: Sums) -> Tensor:
+        """First round ``(‖g‖², ‖m¹‖², …, ‖m^J‖²)``; second, if the state is normalised, ``‖s_t^j‖²``."""
+        g = grad.unsqueeze(-2)
+        if not sums:
+            return torch.cat([sum_of_squares(g), sum_of_squares(state.m)], dim=-1)
+        return sum_of_squares(self.state_cell(g, state.s, state.c, sums)[0])
+
+    @property
+    def beta_max(self) -> float:
+        """The largest first-moment decay rate: with ``decay_bound`` q, the β whose β²/q is ``GAMMA_MAX``."""
+        return 1.0 if self.decay_bound is None else math.sqrt(self.decay_bound * GAMMA_MAX)
+
+    @property
+    def moment_bound(self) -> float:
+        """The bound on ``|m̂|`` for every gradient sequence; infinite for the paper's rule."""
+        return math.inf if self.decay_bound is None else 1 / math.sqrt((1 - self.decay_bound) * (1 - GAMMA_MAX))
+
+    @torch.no_grad()
+    def start_near_adam(self, total_weight: float = 1.0) -> HyperAdamRule:
+        """Make the rule behave like Adam: constant decay rates spread about (0.9, 0.999), equal weights summing to
+        ``total_weight``. The LSTM keeps its random start, so there is something to learn from."""
+        J = self.candidates
+        pairs = [(b, r) for r in (0.999, 0.99, 0.98, 0.95, 0.9) for b in (0.9, 0.95, 0.8, 0.5)]
+        for theta in (self.theta_u, self.theta_r, self.theta_q):
+            theta.zero_()
+        for j in range(J):
+            beta, gamma = pairs[j % len(pairs)]
+            gamma_min, gamma_max = 0.0, 1.0
+            if self.decay_bound is not None:
+                gamma_min, gamma_max = beta**2 / self.decay_bound, GAMMA_MAX
+                gamma = max(gamma, gamma_min + 0.1 * (gamma_max - gamma_min))
+            self.b_u[j] = torch.logit(torch.tensor(beta / self.beta_max, dtype=torch.float64))
+            self.b_r[j] = torch.logit(torch.tensor((gamma - gamma_min) / (gamma_max - gamma_min), dtype=torch.float64))
+        self.b_q.fill_(total_weight / J)
+        return self

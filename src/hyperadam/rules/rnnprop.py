@@ -1,0 +1,58 @@
+"""RNNprop (Lv, Jiang and Li, 2017): a two-layer LSTM on Adam's normalised moments, its output bounded by tanh."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import elu
+
+from hyperadam.rules.base import Sums, UpdateRule
+from hyperadam.rules.layers import LSTM, truncated_normal, zeros
+
+
+class RNNpropState(NamedTuple):
+    """Moments and their common bias correction ``(..., 1, p)``, then two LSTM layers ``(..., units, p)``."""
+
+    m: Tensor
+    v: Tensor
+    beta_hat: Tensor
+    s1: Tensor
+    c1: Tensor
+    s2: Tensor
+    c2: Tensor
+
+
+class RNNpropRule(UpdateRule[RNNpropState]):
+    """``d = tanh(FC(LSTM(LSTM(ELU(FC(g/√v̂, m̂/√v̂))))))`` with β₁ = β₂ = 0.95."""
+
+    kind = "rnnprop"
+    step_size = 0.1
+    State = RNNpropState
+
+    def __init__(self, units: int = 20, beta: float = 0.95, epsilon: float = 1e-8) -> None:
+        if units < 1:
+            raise ValueError(f"units must be at least 1, got {units}")
+        super().__init__(units=units, beta=beta, epsilon=epsilon)
+        self.units, self.beta, self.epsilon = units, beta, epsilon
+        self.theta_p, self.b_p = truncated_normal(units, 2), zeros(units)
+        self.lstm1, self.lstm2 = LSTM(units, units), LSTM(units, units)
+        self.theta_q, self.b_q = truncated_normal(1, units), zeros(1)
+
+    def state_rows(self) -> dict[str, int]:
+        return {"m": 1, "v": 1, "beta_hat": 1, "s1": self.units, "c1": self.units, "s2": self.units, "c2": self.units}
+
+    def forward(self, grad: Tensor, state: RNNpropState, sums: Sums | None = None) -> tuple[Tensor, RNNpropState]:
+        beta, g = self.beta, grad.unsqueeze(-2)
+        m = beta * state.m + (1 - beta) * g
+        v = beta * state.v + (1 - beta) * g**2
+        beta_hat = beta * state.beta_hat + (1 - beta)
+        scale = torch.sqrt(v / beta_hat) + self.epsilon
+
+        x = torch.cat([g / scale, m / beta_hat / scale], dim=-2)
+        x = elu(self.theta_p @ x + self.b_p)
+        s1, c1 = self.lstm1(x, state.s1, state.c1)
+        s2, c2 = self.lstm2(s1, state.s2, state.c2)
+        d = torch.tanh(self.theta_q @ s2 + self.b_q).squeeze(-2)
+        return d, RNNpropState(m, v, beta_hat, s1, c1, s2, c2)
