@@ -12,7 +12,7 @@ from hyperadam.kernels.base import TILE
 from hyperadam.kernels.fused import FusedKernel
 from hyperadam.kernels.packing import Weights
 from hyperadam.rules.base import Sums
-from hyperadam.rules.hyperadam import EPSILON, GAMMA_MAX, HyperAdamRule, HyperAdamState
+from hyperadam.rules.hyperadam import ALMOST_ONE, EPSILON, GAMMA_MAX, HyperAdamRule, HyperAdamState
 from hyperadam.rules.layers import NORM_GUARD, sum_of_squares
 
 
@@ -114,6 +114,8 @@ class TiledKernel(FusedKernel):
         else:
             work.ms[J:].copy_(s)
         torch.addmm(w.b_d, w.theta_d, work.ms, out=work.decays).sigmoid_()
+        if self.rule.decay_bound is None:
+            work.decays.clamp_(max=ALMOST_ONE)
         elu_(torch.addmm(w.b_q, w.theta_q, s, out=work.rho))
 
     def backward(

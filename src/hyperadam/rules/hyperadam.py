@@ -15,6 +15,8 @@ from hyperadam.rules.layers import LSTM, glorot, normalize, sum_of_squares, trun
 EPSILON = 1e-24
 #: The largest second-moment decay rate under ``decay_bound``.
 GAMMA_MAX = 0.9999
+#: The largest decay rate without it: a sigmoid that rounds to 1 at the first step would leave 0/0 to correct the bias.
+ALMOST_ONE = 1 - 2**-24
 
 
 class HyperAdamState(NamedTuple):
@@ -110,11 +112,11 @@ class HyperAdamRule(UpdateRule[HyperAdamState]):
         ms = torch.cat([m, s], dim=-2)
         beta = torch.sigmoid(self.theta_u @ ms + self.b_u)
         gamma = torch.sigmoid(self.theta_r @ ms + self.b_r)
-        if self.decay_bound is not None:
-            beta = self.beta_max * beta
-            gamma_min = beta**2 / self.decay_bound
-            gamma = gamma_min + (GAMMA_MAX - gamma_min) * gamma
-        return beta, gamma
+        if self.decay_bound is None:
+            return beta.clamp(max=ALMOST_ONE), gamma.clamp(max=ALMOST_ONE)
+        beta = self.beta_max * beta
+        gamma_min = beta**2 / self.decay_bound
+        return beta, gamma_min + (GAMMA_MAX - gamma_min) * gamma
 
     def column_sums(self, grad: Tensor, state: HyperAdamState, sums: Sums) -> Tensor:
         """First round ``(‖g‖², ‖m¹‖², …, ‖m^J‖²)``; second, if the state is normalised, ``‖s_t^j‖²``."""

@@ -6,6 +6,7 @@
 constexpr double NORM_GUARD = 1e-16;
 constexpr float EPSILON = 1e-24f;
 constexpr double GAMMA_MAX = 0.9999;
+constexpr float ALMOST_ONE = 1 - 0x1p-24f;
 
 // Sizes that follow from the options, and where each matrix lies among the weights.
 struct Shape {
@@ -178,8 +179,11 @@ static INLINE Decay decay(const Shape& k, vf eu, vf er) {
   vf both = 1.f / ((eu + 1.f) * (er + 1.f));
   d.u = both * (er + 1.f), d.r = both * (eu + 1.f);
   d.u_c = eu * d.u, d.r_c = er * d.r;
-  d.beta = d.u, d.beta_c = d.u_c, d.gamma = d.r, d.gamma_c = d.r_c;
-  if (k.bounded) {
+  if (!k.bounded) {
+    const vf least = splat(1 - ALMOST_ONE), most = splat(ALMOST_ONE);
+    d.beta = vmin(d.u, most), d.beta_c = vmax(d.u_c, least), d.gamma = vmin(d.r, most), d.gamma_c = vmax(d.r_c, least);
+    d.gamma_min = vf{};
+  } else {
     d.beta = d.u * k.beta_max, d.beta_c = 1.f - d.beta;
     d.gamma_min = d.beta * d.beta * k.inverse_q;
     d.gamma = d.gamma_min + ((float)GAMMA_MAX - d.gamma_min) * d.r, d.gamma_c = 1.f - d.gamma;
