@@ -17,6 +17,8 @@ from hyperadam.rules.hyperadam import HyperAdamRule, HyperAdamState
 
 #: Fastest first.
 INSTRUCTION_SETS = ("avx512", "avx2", "portable")
+#: Coordinates that are worth a thread of their own: waking it costs as much as a fraction of these.
+GRAIN = {"column_sums": 262_144, "forward": 4096, "backward": 2048}
 
 
 class _Rule(ctypes.Structure):
@@ -119,17 +121,16 @@ class NativeKernel(FusedKernel):
         return Weights(*(d.view(x.shape) for d, x in zip(pieces, weights, strict=True)))
 
     def _call(self, function: str, flat: Tensor, grad: Tensor, *arguments: ctypes.Structure | ctypes.c_void_p) -> None:
-        rule = self.rule
+        rule, (runs, n) = self.rule, grad.shape
         options = _Rule(
             rule.candidates,
             rule.preprocess,
             rule.lstm is not None,
             rule.normalize_state,
             rule.decay_bound or 0.0,
-            torch.get_num_threads(),
+            max(1, min(torch.get_num_threads(), runs * n // GRAIN[function])),
             flat.data_ptr(),
         )
-        runs, n = grad.shape
         if grad.numel() == 0:
             return
         references = [a if isinstance(a, ctypes.c_void_p) else ctypes.byref(a) for a in arguments]

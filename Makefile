@@ -1,0 +1,43 @@
+# Everything a fresh machine needs: Python 3.10 or later and make. A C++ compiler makes the step faster, none is needed.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint bench docs clean
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(VENV)/.done ## make the virtual environment and build the package in it
+
+# Torch first and alone: a range would fetch the newest build with all that a GPU needs. No build isolation, for the same reason.
+$(VENV)/.done: constraints.txt pyproject.toml setup.py $(wildcard src/hyperadam/kernels/native/*.h src/hyperadam/kernels/native/*.cpp)
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PIP) torch==2.13.0
+	$(PIP) setuptools wheel
+	$(PIP) --no-build-isolation --editable '.[dev]'
+	@$(BIN)/python -c "import hyperadam; print('backends:', ', '.join(hyperadam.kernels.available()))"
+	@touch $@
+
+demo: setup ## train a small network with HyperAdam and with Adam, and compare
+	$(BIN)/python examples/compare.py
+
+lint: setup ## style and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+test: lint ## lint, types and tests
+	$(BIN)/python -m pytest
+
+bench: setup ## measure the step and the meta-gradient, side by side
+	$(BIN)/python benchmarks/step.py
+
+docs: setup ## check that the code in README and docs runs
+	$(BIN)/python -m pytest tests/docs
+
+clean: ## remove the virtual environment and everything built
+	rm -rf $(VENV) build dist src/*.egg-info src/hyperadam/kernels/native/*.so .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,18 @@
+"""Tasks: learners with their losses and data, batched over runs, by short names such as ``mnist-mlp`` or ``sine-lstm-2``."""
+
+from hyperadam.tasks.base import Metrics, Task
+from hyperadam.tasks.images import Classification, ImageBatch
+from hyperadam.tasks.registry import get, names, register
+from hyperadam.tasks.sine import SineBatch, SinePrediction
+
+__all__ = [
+    "Classification",
+    "ImageBatch",
+    "Metrics",
+    "SineBatch",
+    "SinePrediction",
+    "Task",
+    "get",
+    "names",
+    "register",
+]
