@@ -12,7 +12,9 @@ from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
 
 NATIVE = Path("src/hyperadam/kernels/native")
-FLAGS = "-O3 -std=c++17 -funroll-loops -ffp-contract=fast -fno-math-errno -fno-trapping-math -ffinite-math-only -fno-signed-zeros"
+FLAGS = (
+    "-O3 -std=c++17 -funroll-loops -ffp-contract=fast -fno-math-errno -fno-trapping-math -ffinite-math-only -fno-signed-zeros"
+)
 INSTRUCTION_SETS = {"portable": "-DHYPERADAM_LANES=4"}
 if platform.machine().lower() in ("x86_64", "amd64"):
     INSTRUCTION_SETS |= {

@@ -1,6 +1,6 @@
 """Train small networks on MNIST with HyperAdam, Adam and SGD; print the losses and draw the curves.
 
-    python examples/compare.py [--steps 300] [--seeds 3] [--out demo]
+python examples/compare.py [--steps 300] [--seeds 3] [--out demo]
 """
 
 from __future__ import annotations

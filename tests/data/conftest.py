@@ -20,10 +20,6 @@ from hyperadam.data.catalog import Spec
 from hyperadam.data.formats import CSV, IDX, RECORDS, Parts
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "data: needs MNIST or CIFAR-10, fetched once into the cache")
-
-
 def random_parts(image: tuple[int, ...], train: int = 10, test: int = 2) -> Parts:
     rng = np.random.default_rng(0)
     return Parts(

@@ -142,7 +142,7 @@ def test_gradcheck_of_the_torch_backward(name):
 
     assert torch.autograd.gradcheck(step, inputs)
     # and by the parameters, which the function takes from the rule
-    value = [p for n, p in rule.named_parameters() if n == "theta_u"][0]
+    value = rule.theta_u
 
     def by_parameter(theta):
         value.data.copy_(theta.detach())
@@ -210,13 +210,14 @@ def test_extreme_inputs_match_the_rule(backend):
 
 @pytest.mark.parametrize("rule", ["hyperadam-bounded", "rnnprop", "dm"])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
-def test_other_state_dtypes_go_through_torch(rule, dtype):
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_other_state_dtypes_go_through_torch(rule, dtype, backend):
     rule = every_rule()[rule]
     compute = torch.float64 if dtype == torch.float64 else torch.float32
     rule = rule.to(compute)
     p, rows = 5000, list(rule.state_rows().values())
     state = rule.State(*(torch.zeros(r, p, dtype=dtype) for r in rows))
-    kernel = make_kernel(rule)
+    kernel = make_kernel(rule, backend if rule.kind == "hyperadam" else "torch")
     for g in tame_gradients(5, p).to(compute):
         sums = (kernel.column_sums(g, state, ()),) if rule.rounds else ()
         before = [x.clone() for x in state]
@@ -246,7 +247,7 @@ def test_backends_are_chosen_by_name_argument_and_environment(monkeypatch):
     monkeypatch.setenv("HYPERADAM_BACKEND", "torch")
     assert make_kernel(rule).name == "torch"
     assert make_kernel(rule, BACKENDS[0]).name == BACKENDS[0]
-    with pytest.raises(ValueError, match="backend must be 'auto' or one of .*torch.*, got 'cuda9'"):
+    with pytest.raises(ValueError, match=r"backend must be 'auto' or one of .*torch.*, got 'cuda9'"):
         make_kernel(rule, "cuda9")
     monkeypatch.setenv("HYPERADAM_BACKEND", "nonsense")
     with pytest.raises(ValueError, match="nonsense"):

@@ -52,6 +52,9 @@ def test_copies_are_told_from_packed_fields(shape: tuple[int, ...]) -> None:
     for name, field in fields.items():
         assert not is_packed(rule, p, torch.float32, {**fields, name: field.contiguous()})
         assert not is_packed(rule, p, torch.float32, {**fields, name: field.clone(memory_format=torch.preserve_format)})
+    flat = torch.cat([field.reshape(-1) for field in fields.values()])
+    shared = {name: part.view(*shape, 3) for name, part in zip(fields, flat.chunk(len(fields)), strict=True)}
+    assert not is_packed(rule, p, torch.float32, shared)  # one buffer, other strides
     again = pack(rule, p, torch.float32, {name: field.contiguous() for name, field in fields.items()})
     assert is_packed(rule, p, torch.float32, again)
     assert all(torch.equal(again[name], fields[name]) for name in fields)

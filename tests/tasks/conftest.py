@@ -12,15 +12,6 @@ from hyperadam import data, tasks
 from hyperadam.data import catalog
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "data: needs MNIST or CIFAR-10, fetched once into the cache")
-
-
-@pytest.fixture(scope="session", autouse=True)
-def one_thread() -> None:
-    torch.set_num_threads(1)
-
-
 def noise_images(name: str, root: str | Path | None = None) -> data.Dataset:
     generator = torch.Generator().manual_seed(0)
     image = catalog.find(name).image

@@ -81,7 +81,7 @@ class FusedKernel(Kernel):
 
 def _flat_runs(x: Tensor, trailing: int) -> Tensor:
     """Leading dimensions as one, coordinates contiguous."""
-    x = x.reshape(-1, *x.shape[x.dim() - trailing :]) if x.numel() else x.reshape(x.shape[:-trailing].numel(), *x.shape[-trailing:])
+    x = x.reshape(x.shape[:-trailing].numel(), *x.shape[-trailing:])
     return x if x.stride(-1) == 1 else x.contiguous()
 
 

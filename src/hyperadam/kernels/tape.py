@@ -60,9 +60,10 @@ class Tape:
     def step_back(self, d_update: Tensor) -> Tensor:
         """Undo the last step: the adjoint of its update to the adjoint of its gradient."""
         g, old, update, new = self._steps.pop()
-        pairs = [(y, d) for y, d in zip((update, *new), (d_update, *self._d_state), strict=True) if d is not None and y.requires_grad]
+        outputs = zip((update, *new), (d_update, *self._d_state), strict=True)
+        known = {y: d for y, d in outputs if d is not None and y.requires_grad}
         inputs = [g, *old, *self.rule.parameters()]
-        adjoints = torch.autograd.grad([y for y, _ in pairs], inputs, [d for _, d in pairs], allow_unused=True)
+        adjoints = torch.autograd.grad(list(known), inputs, list(known.values()), allow_unused=True)
         self._d_state = list(adjoints[1 : 1 + len(old)])
         for total, d in zip(self._gradients, adjoints[1 + len(old) :], strict=True):
             if d is not None:
@@ -88,7 +89,8 @@ class FusedTape(Tape):
         self._d_weights: Weights
 
     def start(self, state: HyperAdamState) -> None:
-        if not self._states or any(x.shape != y.shape or x.dtype != y.dtype for x, y in zip(self._states[0], state, strict=True)):
+        kinds = [(x.shape, x.dtype) for x in state]
+        if not self._states or kinds != [(x.shape, x.dtype) for x in self._states[0]]:
             self._states, self._adjoints = [self._buffer(state)], [self._buffer(state), self._buffer(state)]
         for target, value in zip(self._states[0], state, strict=True):
             target.copy_(value.detach())

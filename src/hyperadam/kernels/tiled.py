@@ -50,7 +50,7 @@ class TiledKernel(FusedKernel):
     def sums(self, weights: Weights, grad: Tensor, state: HyperAdamState, sums: Sums) -> Tensor:
         columns = self.rule.state_size if sums else 1 + self.rule.candidates
         total = grad.new_zeros(grad.shape[0], columns, dtype=torch.float64)
-        for run, here in self._tiles(grad):
+        for run, here in self._run_tiles(grad):
             g, old = grad[run, here], HyperAdamState(*(x[run, :, here] for x in state))
             if sums:
                 work = self._workspace(g)
@@ -65,7 +65,7 @@ class TiledKernel(FusedKernel):
     def forward(
         self, weights: Weights, grad: Tensor, state: HyperAdamState, sums: Sums, new: HyperAdamState, update: Tensor
     ) -> None:
-        for run, here in self._tiles(grad):
+        for run, here in self._run_tiles(grad):
             g = grad[run, here]
             old, next_ = (HyperAdamState(*(x[run, :, here] for x in s)) for s in (state, new))
             work, norms = self._workspace(g), _inverse_norms(sums, run, g)
@@ -136,7 +136,7 @@ class TiledKernel(FusedKernel):
         k_second = grad.new_zeros(grad.shape[0], rule.state_size)
         # The adjoint of s needs a sum over all coordinates before any of them can go on: one pass more.
         for collect in (True, False) if rule.normalize_state else (False,):
-            for run, here in self._tiles(grad):
+            for run, here in self._run_tiles(grad):
                 g, d_d = grad[run, here], d_update[run, here]
                 old, d_next, d_out = (HyperAdamState(*(x[run, :, here] for x in s)) for s in (state, d_new, d_old))
                 work, norm = self._workspace(g), norms[run]
@@ -239,7 +239,7 @@ class TiledKernel(FusedKernel):
         d_out.s.copy_(d_xs[X:])
         return d_xs[:X]
 
-    def _tiles(self, grad: Tensor) -> Iterator[tuple[int, slice]]:
+    def _run_tiles(self, grad: Tensor) -> Iterator[tuple[int, slice]]:
         for run in range(grad.shape[0]):
             for start in range(0, grad.shape[1], TILE):
                 yield run, slice(start, start + TILE)
