@@ -133,7 +133,7 @@ def test_gradcheck_of_the_torch_backward(name):
     rule = hyperadam(options).double()
     kernel = TiledKernel(rule)
     g = (0.5 + torch.rand(2, 4, dtype=torch.float64)).requires_grad_()
-    _, state = rule(g.detach(), rule.init_state(g.detach()))
+    _, state = rule(g.detach().flip(-1), rule.init_state(g.detach()))
     inputs = (g, *(x.detach().clone().requires_grad_() for x in state))
 
     def step(g, *state):
@@ -155,7 +155,22 @@ def test_gradcheck_of_the_torch_backward(name):
         bump = torch.zeros_like(point)
         bump.view(-1)[index] = 1e-6
         numeric.view(-1)[index] = ((by_parameter(point + bump) - by_parameter(point - bump)).sum() / 2e-6).detach()
+    assert numeric.abs().max() > 1e-4
     torch.testing.assert_close(analytic, numeric, rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("frozen", [True, False])
+def test_a_kernel_follows_its_rule(backend, frozen):
+    rule, (first, g) = hyperadam({"decay_bound": 0.97}).requires_grad_(not frozen), tame_gradients(2, 70)
+    kernel = make_kernel(rule, backend)
+    _, state = kernel(first, rule.init_state(g))
+    before, _ = kernel(g, state)
+    with torch.no_grad():
+        rule.b_u += 1
+    after, _ = kernel(g, state)
+    assert error(after.detach(), rule(g, state)[0].detach()) < 1e-5
+    assert error(after.detach(), before.detach()) > 1e-2
 
 
 @pytest.fixture

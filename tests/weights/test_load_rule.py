@@ -28,13 +28,14 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "weights.safetensors"
 
 
-def edit(path: Path, metadata: dict[str, str] | None = None, tensors: dict[str, Any] | None = None) -> None:
-    """Save a good file again with some metadata or tensors replaced; ``None`` removes."""
+def edit(path: Path, about: dict[str, Any] | None = None, tensors: dict[str, Any] | None = None) -> None:
+    """Save a good file again with some of what it says or holds replaced; ``None`` removes a tensor."""
     HyperAdamRule(candidates=3).save(path)
     with safe_open(path, framework="pt") as file:
-        old = file.metadata()
+        old = json.loads(file.metadata()["hyperadam"])
     values = load_file(path) | (tensors or {})
-    save_file({k: v for k, v in values.items() if v is not None}, path, old | (metadata or {}))
+    metadata = {"hyperadam": json.dumps(old | (about or {}))}
+    save_file({k: v for k, v in values.items() if v is not None}, path, metadata)
 
 
 @pytest.mark.parametrize("rule", RULES, ids=repr)
@@ -129,25 +130,30 @@ def test_tensors_of_somebody_else(path: Path) -> None:
 BAD_METADATA = [
     ({"format": "hyperadam-rule/99"}, "format is 'hyperadam-rule/99'"),
     ({"rule": "adam"}, "unknown kind 'adam', expected one of 'hyperadam', 'rnnprop', 'dm'"),
-    ({"config": json.dumps({"candidates": 3, "colour": "red"})}, "HyperAdamRule does not take: .*colour"),
-    ({"config": json.dumps({"candidates": 0})}, "candidates must be at least 1"),
-    ({"config": json.dumps({"candidates": "three"})}, "HyperAdamRule does not take"),
-    ({"config": json.dumps({"candidates": 2.5})}, "HyperAdamRule does not take"),
-    ({"config": json.dumps({"decay_bound": 2})}, "decay_bound must be None or lie in"),
-    ({"config": json.dumps([3])}, "HyperAdamRule does not take"),
+    ({"config": {"candidates": 3, "colour": "red"}}, "HyperAdamRule does not take: .*colour"),
+    ({"config": {"candidates": 0}}, "candidates must be at least 1"),
+    ({"config": {"candidates": "three"}}, "HyperAdamRule does not take"),
+    ({"config": {"candidates": 2.5}}, "HyperAdamRule does not take"),
+    ({"config": {"decay_bound": 2}}, "decay_bound must be None or lie in"),
+    ({"config": [3]}, "HyperAdamRule does not take"),
     ({"config": "{"}, "HyperAdamRule does not take"),
-    ({"provenance": "?"}, "HyperAdamRule does not take"),
-    ({"config": json.dumps({"candidates": 4})}, r"has shape \(\d+, \d+\), expected"),
-    ({"config": json.dumps({"candidates": 10**6})}, "has shape"),
-    ({"config": json.dumps({"candidates": 3, "lstm": False})}, r"has weights \['lstm.b'"),
-    ({"rule": "dm", "config": "{}"}, "lacks weights"),
+    ({"config": {"candidates": 4}}, r"has shape \(\d+, \d+\), expected"),
+    ({"config": {"candidates": 10**6}}, "has shape"),
+    ({"config": {"candidates": 3, "lstm": False}}, r"has weights \['lstm.b'"),
+    ({"rule": "dm", "config": {}}, "lacks weights"),
 ]
 
 
 @pytest.mark.parametrize(("metadata", "match"), BAD_METADATA, ids=lambda x: str(x)[:40])
-def test_bad_metadata(path: Path, metadata: dict[str, str], match: str) -> None:
+def test_bad_metadata(path: Path, metadata: dict[str, Any], match: str) -> None:
     edit(path, metadata)
     with pytest.raises(WeightsError, match=match):
+        load_rule(path)
+
+
+def test_metadata_that_is_no_json(path: Path) -> None:
+    save_file({"x": torch.ones(3)}, path, {"hyperadam": "{"})
+    with pytest.raises(WeightsError, match="not a readable"):
         load_rule(path)
 
 

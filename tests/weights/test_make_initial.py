@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 
 from hyperadam import HyperAdamRule, load_rule
+from hyperadam.weights.loader import SHIPPED
 from hyperadam.weights.make_initial import initial_rule
 
 
@@ -16,6 +17,7 @@ def test_the_shipped_file_is_reproducible(tmp_path: Path) -> None:
     path = tmp_path / "again.safetensors"
     before = torch.get_rng_state()
     subprocess.run([sys.executable, "-m", "hyperadam.weights.make_initial", str(path)], check=True, capture_output=True)
+    assert path.read_bytes() == (SHIPPED / "adam-init.safetensors").read_bytes()
     for other in (load_rule(path), initial_rule()):
         shipped = load_rule("adam-init")
         assert shipped.config == other.config

@@ -22,6 +22,11 @@ class FusedKernel(Kernel):
 
     rule: HyperAdamRule
 
+    def __init__(self, rule: HyperAdamRule) -> None:
+        super().__init__(rule)
+        self._key: tuple[Any, ...] | None = None
+        self._packed: Weights
+
     def sums(self, weights: Weights, grad: Tensor, state: HyperAdamState, sums: Sums) -> Tensor:
         """One round of column sums, ``(runs, columns)`` in float64."""
         raise NotImplementedError
@@ -51,9 +56,18 @@ class FusedKernel(Kernel):
         raise NotImplementedError
 
     def weights(self, like: Tensor) -> Weights:
-        """The rule's current meta-parameters, packed, in the dtype and on the device of ``like``."""
-        packed = pack(self.rule)
-        return Weights(*(x.detach().to(like.device, like.dtype) for x in packed))
+        """The rule's current meta-parameters, packed, in the dtype and on the device of ``like``.
+
+        A rule under meta-training is packed anew at every call; a frozen one, as an optimizer's, only when it has changed.
+        """
+        parameters = list(self.rule.parameters())
+        key = like.device, like.dtype, *((x.data_ptr(), x._version) for x in parameters)
+        if key != self._key or any(x.requires_grad for x in parameters):
+            self._key, self._packed = key, self.pack(like)
+        return self._packed
+
+    def pack(self, like: Tensor) -> Weights:
+        return Weights(*(x.detach().to(like.device, like.dtype) for x in pack(self.rule)))
 
     @torch.no_grad()
     def column_sums(self, grad: Tensor, state: Any, sums: Sums) -> Tensor:

@@ -41,11 +41,18 @@ class TiledKernel(FusedKernel):
 
     def __init__(self, rule: HyperAdamRule) -> None:
         super().__init__(rule)
-        self.rule: HyperAdamRule = rule
         self._workspaces: dict[tuple[int, torch.dtype, torch.device], Workspace] = {}
 
     def supports(self, grad: Tensor, state: HyperAdamState) -> bool:
         return all(x.dtype == grad.dtype for x in state)
+
+    def pack(self, like: Tensor) -> Weights:
+        """The weights with the LSTM's forget bias of 1 joined to the learned one."""
+        packed = super().pack(like)
+        J = self.rule.candidates
+        b_l = packed.b_l.clone()
+        b_l[J : 2 * J] += 1
+        return packed._replace(b_l=b_l)
 
     def sums(self, weights: Weights, grad: Tensor, state: HyperAdamState, sums: Sums) -> Tensor:
         columns = self.rule.state_size if sums else 1 + self.rule.candidates
@@ -99,8 +106,8 @@ class TiledKernel(FusedKernel):
             return
         work.s_old.copy_(old.s)
         torch.addmm(w.b_l, w.theta_l, work.xs, out=work.gates)
-        work.f.add_(1).sigmoid_()
-        work.i.sigmoid_(), work.z.tanh_(), work.o.sigmoid_()
+        work.gates[: 2 * self.rule.candidates].sigmoid_()
+        work.z.tanh_(), work.o.sigmoid_()
         torch.mul(work.f, old.c, out=c).addcmul_(work.i, work.z)
         torch.tanh(c, out=work.tanh_c)
         torch.mul(work.tanh_c, work.o, out=s)

@@ -8,16 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from hyperadam.kernels.base import row_length
 from hyperadam.rules import UpdateRule
-
-
-def row_length(n: int) -> int:
-    """Elements from one row of a buffer to the next: at least ``n``, a multiple of 16, and that multiple odd.
-
-    A multiple of 16 keeps every row aligned for vector loads. An odd one keeps rows apart in the cache: with a power of two
-    between them, the same coordinate of all 120 rows of HyperAdam's state would compete for the same few cache sets.
-    """
-    return 16 * (-(-n // 16) | 1)
 
 
 @torch.no_grad()

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor, nn
 
-FORMAT = "hyperadam-rule/1"
+#: The key in a weight file's metadata that holds all else in JSON, and the format it names.
+METADATA, FORMAT = "hyperadam", "hyperadam-rule/1"
 
 #: A rule's state: a ``NamedTuple`` of tensors of shape ``(..., rows, p)``.
 StateT = TypeVar("StateT", bound=NamedTuple)
@@ -71,15 +72,11 @@ class UpdateRule(nn.Module, Generic[StateT]):
         return sums
 
     def save(self, path: str | Path) -> None:
-        """Write meta-parameters, configuration and provenance to a ``.safetensors`` file."""
+        """Write meta-parameters, configuration and provenance to a ``.safetensors`` file, byte for byte reproducible."""
         tensors = {name: value.detach().to("cpu", torch.float32).contiguous() for name, value in self.state_dict().items()}
-        metadata = {
-            "format": FORMAT,
-            "rule": self.kind,
-            "config": json.dumps(self.config, sort_keys=True),
-            "provenance": json.dumps(self.provenance, sort_keys=True),
-        }
-        save_file(tensors, str(path), metadata)
+        # one key alone: the order in which several are written is left to chance
+        about = {"format": FORMAT, "rule": self.kind, "config": self.config, "provenance": self.provenance}
+        Path(path).write_bytes(save(tensors, {METADATA: json.dumps(about, sort_keys=True)}))
 
     def extra_repr(self) -> str:
         return ", ".join(f"{key}={value!r}" for key, value in self.config.items())

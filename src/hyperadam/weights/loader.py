@@ -13,7 +13,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from hyperadam.rules import RULES, UpdateRule
-from hyperadam.rules.base import FORMAT
+from hyperadam.rules.base import FORMAT, METADATA
 
 SHIPPED = Path(__file__).parent
 SUFFIX = ".safetensors"
@@ -46,8 +46,8 @@ def load_rule(name_or_path: str | os.PathLike[str]) -> UpdateRule[Any]:
     path = _find(name_or_path)
     if not path.is_file():
         raise FileNotFoundError(f"name_or_path: there is no file {str(path)!r}; expected a {SUFFIX} file or a shipped name")
-    metadata, tensors = _read(path)
-    rule = _build(path, metadata)
+    about, tensors = _read(path)
+    rule = _build(path, about)
     _fill(rule, tensors, str(path))
     return rule
 
@@ -76,26 +76,27 @@ def _find(name_or_path: str | os.PathLike[str]) -> Path:
     raise WeightsError(f"there are no shipped weights named {name!r}: {hint}shipped: {listed}; a path ends in {SUFFIX}")
 
 
-def _read(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
-    """Metadata and tensors of a file of ours."""
+def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """What a file of ours says about its rule, and its tensors."""
     try:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
-    except (SafetensorError, OSError) as error:
+        about = json.loads(metadata.get(METADATA, "{}"))
+    except (SafetensorError, OSError, json.JSONDecodeError) as error:
         raise WeightsError(f"{path} is not a readable {SUFFIX} file (corrupt or cut short?): {error}") from error
-    if metadata.get("format") != FORMAT:
-        raise WeightsError(f"{path} does not hold a rule: its format is {metadata.get('format')!r}, expected {FORMAT!r}")
-    return metadata, tensors
+    given = about.get("format") if isinstance(about, dict) else about
+    if given != FORMAT:
+        raise WeightsError(f"{path} does not hold a rule: its format is {given!r}, expected {FORMAT!r}")
+    return about, tensors
 
 
-def _build(path: Path, metadata: dict[str, str]) -> UpdateRule[Any]:
-    """The rule that the metadata describe, its weights still without memory."""
-    kind = metadata.get("rule", "")
+def _build(path: Path, about: dict[str, Any]) -> UpdateRule[Any]:
+    """The rule that the file describes, its weights still without memory."""
+    kind, config, provenance = about.get("rule"), about.get("config", {}), about.get("provenance", {})
     if kind not in RULES:
         raise WeightsError(f"{path} holds a rule of unknown kind {kind!r}, expected one of {', '.join(map(repr, RULES))}")
     try:
-        config, provenance = (json.loads(metadata.get(key, "{}")) for key in ("config", "provenance"))
         # on the meta device a random start is never drawn: the caller's random numbers stay as they are, and a
         # nonsensical size in the file costs no memory
         with torch.device("meta"):

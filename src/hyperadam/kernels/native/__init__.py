@@ -75,12 +75,13 @@ class NativeKernel(FusedKernel):
 
     def __init__(self, rule: HyperAdamRule, instruction_set: str) -> None:
         super().__init__(rule)
-        self.rule: HyperAdamRule = rule
         self.name = instruction_set
         library = load_library(instruction_set)
         if library is None:
             raise ValueError(f"instruction set {instruction_set!r} is not available, only {available()}")
         self._library = library
+        self._flattened: Weights | None = None
+        self._flat: Tensor
 
     def supports(self, grad: Tensor, state: HyperAdamState) -> bool:
         return all(x.device.type == "cpu" and x.dtype == torch.float32 for x in (grad, *state))
@@ -88,15 +89,13 @@ class NativeKernel(FusedKernel):
     def sums(self, weights: Weights, grad: Tensor, state: HyperAdamState, sums: Sums) -> Tensor:
         columns = self.rule.state_size if sums else 1 + self.rule.candidates
         out = torch.empty(grad.shape[0], columns, dtype=torch.float64)
-        flat = _flatten(weights)
-        self._call("column_sums", flat, grad, _rows(grad), _state(state), _sums(sums), ctypes.c_void_p(out.data_ptr()))
+        self._call("column_sums", weights, grad, _rows(grad), _state(state), _sums(sums), ctypes.c_void_p(out.data_ptr()))
         return out
 
     def forward(
         self, weights: Weights, grad: Tensor, state: HyperAdamState, sums: Sums, new: HyperAdamState, update: Tensor
     ) -> None:
-        flat = _flatten(weights)
-        self._call("forward", flat, grad, _rows(grad), _state(state), _sums(sums), _state(new), _rows(update))
+        self._call("forward", weights, grad, _rows(grad), _state(state), _sums(sums), _state(new), _rows(update))
 
     def backward(
         self,
@@ -109,18 +108,19 @@ class NativeKernel(FusedKernel):
         d_grad: Tensor,
         d_old: HyperAdamState,
     ) -> Weights:
-        flat = _flatten(weights)
-        d_flat = torch.empty(flat.numel(), dtype=torch.float64)
+        d_flat = torch.empty(sum(x.numel() for x in weights), dtype=torch.float64)
         out = ctypes.c_void_p(d_flat.data_ptr())
         self._call(
             "backward",
-            *(flat, grad, _rows(grad), _state(state), _sums(sums)),
+            *(weights, grad, _rows(grad), _state(state), _sums(sums)),
             *(_rows(d_update), _state(d_new), _rows(d_grad), _state(d_old), out),
         )
         pieces = d_flat.float().split([x.numel() for x in weights])
         return Weights(*(d.view(x.shape) for d, x in zip(pieces, weights, strict=True)))
 
-    def _call(self, function: str, flat: Tensor, grad: Tensor, *arguments: ctypes.Structure | ctypes.c_void_p) -> None:
+    def _call(self, function: str, weights: Weights, grad: Tensor, *arguments: ctypes.Structure | ctypes.c_void_p) -> None:
+        if weights is not self._flattened:
+            self._flattened, self._flat = weights, torch.cat([x.reshape(-1) for x in weights])
         rule, (runs, n) = self.rule, grad.shape
         options = _Rule(
             rule.candidates,
@@ -129,7 +129,7 @@ class NativeKernel(FusedKernel):
             rule.normalize_state,
             rule.decay_bound or 0.0,
             max(1, min(torch.get_num_threads(), runs * n // GRAIN[function])),
-            flat.data_ptr(),
+            self._flat.data_ptr(),
         )
         if grad.numel() == 0:
             return
@@ -137,10 +137,6 @@ class NativeKernel(FusedKernel):
         call = getattr(self._library, f"hyperadam_{function}")
         call.restype = None
         call(ctypes.byref(options), ctypes.c_int64(runs), ctypes.c_int64(n), *references)
-
-
-def _flatten(weights: Weights) -> Tensor:
-    return torch.cat([x.reshape(-1) for x in weights])
 
 
 def _rows(x: Tensor) -> _Rows:

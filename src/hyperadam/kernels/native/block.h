@@ -136,7 +136,7 @@ static INLINE void state_cell(const Shape& k, const Norms& norms, const BlockSta
   exponentials(t.gates + 3 * J * B, J, -1, 0);    // o
   for (int j = 0; j < J; j++) {
     prefetch(old.s[j]), prefetch(old.c[j]);
-    if (next) prefetch(next->s[j]), prefetch(next->c[j]);
+    if (next && next->s.data != old.s.data) prefetch(next->s[j]), prefetch(next->c[j]);
     for (int l = 0; l < B; l += V) {  // c = c / (1+ef) - ez / ((1+ei)(2+ez)) over one denominator
       const float *i = t.gates + j * B + l, *f = i + J * B, *z = f + J * B;
       vf ef = load(f) + 1.f, ez = load(z), iz = (load(i) + 1.f) * (ez + 2.f);
@@ -196,7 +196,10 @@ static INLINE void adam_cell(const Shape& k, const BlockState& old, const BlockS
   const int J = k.J;
   vf update[B / V] = {};
   for (int j = 0; j < J; j++) {
-    for (const BlockState* s : {&old, &next}) prefetch(s->m[j]), prefetch(s->v[j]), prefetch(s->beta_hat[j]), prefetch(s->gamma_hat[j]);
+    for (const BlockState* s : {&old, &next}) {
+      prefetch(s->m[j]), prefetch(s->v[j]), prefetch(s->beta_hat[j]), prefetch(s->gamma_hat[j]);
+      if (next.m.data == old.m.data) break;
+    }
     for (int l = 0; l < B; l += V) {
       Decay d = decay(k, load(t.decays + j * B + l), load(t.decays + (J + j) * B + l));
       vf g = load(t.g + l);
