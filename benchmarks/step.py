@@ -64,7 +64,7 @@ def eager(rule: UpdateRule[Any], g: torch.Tensor) -> Callable[[], None]:
 
 def in_place(rule: UpdateRule[Any], g: torch.Tensor, backend: str) -> Callable[[], None]:
     """The optimizer's step: norms, update, state overwritten."""
-    kernel = make_kernel(rule, backend)
+    kernel = make_kernel(rule.requires_grad_(False), backend)
     state = rule.State(*padded_rows(g, list(rule.state_rows().values())))
 
     def work() -> None:

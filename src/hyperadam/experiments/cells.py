@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from hyperadam import tasks
 from hyperadam.experiments.atomic import safe_name
-from hyperadam.experiments.optimizers import OptimizerSpec
+from hyperadam.experiments.optimizers import OptimizerSpec, find
 from hyperadam.experiments.results import Result, settings_key
 from hyperadam.experiments.training import Progress, describe, train
 
@@ -45,19 +45,22 @@ class Store:
     def path(self, cell: Cell) -> Path:
         """The cell's JSON file, there or not."""
         settings = cell.settings()
-        parts = (safe_name(cell.task), safe_name(cell.optimizer.label), str(cell.steps), settings_key(settings))
+        parts = (safe_name(cell.task), safe_name(cell.optimizer.name), str(cell.steps), settings_key(settings))
         return self.folder / (".".join(parts) + ".json")
 
     def find(self, cell: Cell) -> Result | None:
         """The cell's result, if it is there."""
         path = self.path(cell)
-        return Result.load(path) if path.is_file() else None
+        if not path.is_file():
+            return None
+        # the same numbers may have been asked for by another name, or with the rate from elsewhere
+        return replace(Result.load(path), label=cell.optimizer.label, lr_source=cell.optimizer.lr_source)
 
     def run(self, cell: Cell, progress: Progress | None = None, fresh: bool = False) -> Result:
         """The cell's result, computed if it is not there or if ``fresh``."""
+        if not fresh and (found := self.find(cell)):
+            return found
         path = self.path(cell)
-        if path.is_file() and not fresh:
-            return Result.load(path)
         checkpoint = path.with_suffix(".checkpoint")
         if fresh:
             checkpoint.unlink(missing_ok=True)
@@ -74,3 +77,40 @@ class Store:
         result.save(path)
         checkpoint.unlink(missing_ok=True)
         return result
+
+
+def grid(
+    task_names: Sequence[str],
+    optimizers: Sequence[str | OptimizerSpec],
+    seeds: Sequence[int],
+    steps: int,
+    *,
+    final_batches: int | None = None,
+    test: bool = False,
+    tuning: Path | None = None,
+) -> list[Cell]:
+    """Every task with every optimizer, task by task, rates as :func:`~.optimizers.find` finds them for each task."""
+    pairs = [(task, find(optimizer, task, steps, tuning)) for task in task_names for optimizer in optimizers]
+    cells = [Cell(task, optimizer, tuple(seeds), steps, final_batches, test) for task, optimizer in pairs]
+    for cell in cells:
+        cell.settings()  # refuses what makes no sense before anything is computed
+    return cells
+
+
+def run_cells(
+    cells: Sequence[Cell], store: Store, progress: Callable[[Cell, float], None] | None = None, fresh: bool = False
+) -> list[Result]:
+    """The results of all cells, in order; ``progress`` is told the current cell and the share of all work that is done."""
+    missing = {number: cell.work for number, cell in enumerate(cells) if fresh or store.find(cell) is None}
+    total, done = sum(missing.values()), 0.0
+    results = []
+    for number, cell in enumerate(cells):
+        work = missing.get(number, 0.0)
+
+        def report(share: float, cell: Cell = cell, done: float = done, work: float = work) -> None:
+            if progress is not None:
+                progress(cell, (done + share * work) / total)
+
+        results.append(store.run(cell, report, fresh))
+        done += work
+    return results

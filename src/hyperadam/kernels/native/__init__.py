@@ -79,7 +79,9 @@ class NativeKernel(FusedKernel):
         library = load_library(instruction_set)
         if library is None:
             raise ValueError(f"instruction set {instruction_set!r} is not available, only {available()}")
-        self._library = library
+        self._functions = {name: getattr(library, f"hyperadam_{name}") for name in GRAIN}
+        for function in self._functions.values():
+            function.restype = None
         self._flattened: Weights | None = None
         self._flat: Tensor
 
@@ -134,9 +136,7 @@ class NativeKernel(FusedKernel):
         if grad.numel() == 0:
             return
         references = [a if isinstance(a, ctypes.c_void_p) else ctypes.byref(a) for a in arguments]
-        call = getattr(self._library, f"hyperadam_{function}")
-        call.restype = None
-        call(ctypes.byref(options), ctypes.c_int64(runs), ctypes.c_int64(n), *references)
+        self._functions[function](ctypes.byref(options), ctypes.c_int64(runs), ctypes.c_int64(n), *references)
 
 
 def _rows(x: Tensor) -> _Rows:

@@ -1,0 +1,31 @@
+"""Experiments: tasks trained by optimizers from many seeds at once, learning rates found on a grid, results kept as files."""
+
+from hyperadam.experiments.cells import Cell, Store, grid, run_cells
+from hyperadam.experiments.optimizers import BASELINES, OptimizerSpec, find, names, weights_sha256
+from hyperadam.experiments.rates import TUNING, Rate, default_rate, tuned_lr
+from hyperadam.experiments.results import Result
+from hyperadam.experiments.training import Progress, train
+from hyperadam.experiments.tuning import FIRST_SEED, Tuning, score, tune
+
+__all__ = [
+    "BASELINES",
+    "FIRST_SEED",
+    "TUNING",
+    "Cell",
+    "OptimizerSpec",
+    "Progress",
+    "Rate",
+    "Result",
+    "Store",
+    "Tuning",
+    "default_rate",
+    "find",
+    "grid",
+    "names",
+    "run_cells",
+    "score",
+    "train",
+    "tune",
+    "tuned_lr",
+    "weights_sha256",
+]

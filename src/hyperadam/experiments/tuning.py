@@ -1,0 +1,110 @@
+"""Learning rates found on a logarithmic grid that grows where its best point is at an edge; grid and result are a file."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hyperadam.experiments import optimizers
+from hyperadam.experiments.atomic import write_text
+from hyperadam.experiments.cells import Cell, Store
+from hyperadam.experiments.optimizers import OptimizerSpec
+from hyperadam.experiments.rates import FORMAT, starting_rate, tuning_file
+from hyperadam.experiments.results import Result
+
+#: The first grid: so many doublings to either side of the starting point.
+SPAN = 3
+#: The grid never goes further from the starting point, in doublings.
+LIMIT = 10
+#: Seeds of tuning start here, far from those that results are reported on.
+FIRST_SEED = 1_000_000
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """The rates that were tried, ascending, with their results; the best of them, and whether the grid ended there."""
+
+    start: float
+    start_source: str
+    results: tuple[Result, ...]
+    best: Result
+    at_edge: bool
+
+    @property
+    def lr(self) -> float:
+        return self.best.lr
+
+    def save(self, folder: Path) -> Path:
+        """Write settings, seeds, grid and result as JSON, where :func:`~.rates.tuned_lr` finds them."""
+        settings = {key: value for key, value in self.best.settings.items() if key != "lr"}
+        record: dict[str, Any] = {
+            "format": FORMAT,
+            "lr": self.lr,
+            "at_edge": self.at_edge,
+            "start": {"lr": self.start, "source": self.start_source},
+            "settings": settings,
+            "grid": [
+                {"lr": result.lr, "score": _json(score(result)), "diverged": result.diverged, "key": result.key}
+                for result in self.results
+            ],
+            "made_with": self.best.made_with,
+        }
+        path = tuning_file(folder, self.best.task, self.best.optimizer, self.best.steps)
+        write_text(path, json.dumps(record, indent=1, allow_nan=False) + "\n")
+        return path
+
+
+def score(result: Result) -> float:
+    """The mean final loss; infinite if a run diverged."""
+    return float(result.final_loss.double().mean())
+
+
+def tune(
+    task: str,
+    optimizer: str | OptimizerSpec,
+    seeds: Sequence[int],
+    steps: int,
+    store: Store,
+    *,
+    final_batches: int | None = None,
+    progress: Callable[[Cell, float], None] | None = None,
+) -> Tuning:
+    """Find the learning rate with the lowest :func:`score`.
+
+    A grid of doublings about the published rate is extended until its best point lies inside; then the two points at a
+    factor √2 from the best are tried. Cells that ``store`` has are not computed again.
+    """
+    spec = optimizers.find(optimizer, task, steps)
+    start = starting_rate(spec.name, task, steps, spec.rule.step_size if spec.rule else optimizers.BASELINES[spec.name].start)
+    tried: dict[int, Result] = {}  # by half doublings from the start
+
+    def try_at(point: int) -> None:
+        lr = float(f"{start.lr * 2 ** (point / 2):.6g}")
+        cell = Cell(task, spec.at(lr), tuple(seeds), steps, final_batches)
+        tried[point] = store.run(cell, progress and (lambda share: progress(cell, share)))
+
+    def best() -> int:
+        # if every rate diverged, the lowest is the nearest to one that does not
+        return min(tried, key=lambda point: (score(tried[point]), point))
+
+    for point in range(-2 * SPAN, 2 * SPAN + 1, 2):
+        try_at(point)
+    while best() in (min(tried), max(tried)) and abs(best()) < 2 * LIMIT:
+        try_at(best() - 2 if best() == min(tried) else best() + 2)
+    if not math.isfinite(score(tried[best()])):
+        lowest, highest = (f"{tried[point].lr:g}" for point in (min(tried), max(tried)))
+        raise ValueError(f"{spec.name} diverged on {task} at every learning rate from {lowest} to {highest}")
+    at_edge = best() in (min(tried), max(tried))
+    middle = best()
+    for point in (middle - 1, middle + 1):
+        try_at(point)
+    results = tuple(tried[point] for point in sorted(tried))
+    return Tuning(start.lr, start.source, results, tried[best()], at_edge)
+
+
+def _json(number: float) -> float | None:
+    return number if math.isfinite(number) else None
