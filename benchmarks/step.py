@@ -28,7 +28,7 @@ from hyperadam.rules import DMRule, HyperAdamRule, RNNpropRule
 from hyperadam.rules.base import UpdateRule
 
 SIZES = {"16k": 16_000, "100k": 100_000, "1M": 1_000_000, "4M": 4_000_000}
-ROUNDS = {"16k": 15, "100k": 9, "1M": 5, "4M": 3}
+ROUNDS = {"16k": 15, "100k": 9, "1M": 3, "4M": 1}
 FLOP = 10_440  # of the small matrix products, a coordinate
 PERIOD, LEARNER = 20, 15_910
 

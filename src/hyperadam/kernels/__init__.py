@@ -20,11 +20,9 @@ __all__ = ["FusedKernel", "FusedTape", "Kernel", "NativeKernel", "Tape", "TiledK
 def available() -> tuple[str, ...]:
     """The backends this machine has for HyperAdam, in the order that "auto" prefers them.
 
-    "avx512" and "avx2" are the C++ kernel, "torch" is tiles of plain torch, "portable" the C++ kernel for any processor:
-    below AVX2 torch is faster.
+    "avx512", "avx2" and "portable" are the C++ kernel for different processors; "torch" is tiles of plain torch.
     """
-    built = native.available()
-    return (*(name for name in built if name != "portable"), "torch", *(name for name in built if name == "portable"))
+    return (*native.available(), "torch")
 
 
 def make_kernel(rule: UpdateRule[Any], backend: str = "auto") -> Kernel:

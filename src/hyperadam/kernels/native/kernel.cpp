@@ -188,7 +188,7 @@ void hyperadam_forward(const Rule* rule, int64_t runs, int64_t n, const Rows* gr
 void hyperadam_backward(const Rule* rule, int64_t runs, int64_t n, const Rows* grad, const State* old, const Sums* sums,
                      const Rows* d_update, const State* d_next, const Rows* d_grad, const State* d_old, double* d_weights) {
   const Shape k(*rule);
-  const Slices slices(n, std::min(32 / std::min<int64_t>(runs, 32), (n + 16 * B - 1) / (16 * B)));
+  const Slices slices(n, std::min(16 / std::min<int64_t>(runs, 16), (n + 16 * B - 1) / (16 * B)));
   const int64_t items = runs * slices.count, own_floats = floats<WeightGradients>(k);
   const int columns = 1 + k.J + k.S;
   Buffer shared(k.weights + 64), gradients(items * own_floats);
