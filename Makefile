@@ -21,8 +21,8 @@ $(VENV)/.done: constraints.txt pyproject.toml setup.py $(wildcard src/hyperadam/
 	@$(BIN)/python -c "import hyperadam; print('backends:', ', '.join(hyperadam.kernels.available()))"
 	@touch $@
 
-demo: setup ## train a small network with HyperAdam and with Adam, and compare
-	$(BIN)/python examples/compare.py
+demo: setup ## compare HyperAdam with Adam and SGD on MNIST: a table, a figure, a page
+	$(BIN)/hyperadam demo
 
 lint: setup ## style and types
 	$(BIN)/ruff check .

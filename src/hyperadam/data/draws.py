@@ -33,12 +33,12 @@ def keys(seeds: Seeds, purpose: str, step: Steps = 0) -> Tensor:
 
 def uniform(keys: Tensor, *shape: int) -> Tensor:
     """Uniform numbers in [0, 1), ``(runs, *shape)`` float64."""
-    return torch.from_numpy(_uniform(keys, math.prod(shape))).view(-1, *shape)
+    return torch.from_numpy(_uniform(keys, math.prod(shape))).view(len(keys), *shape)
 
 
 def integers(keys: Tensor, high: int, *shape: int) -> Tensor:
     """Uniform integers in [0, high), ``(runs, *shape)`` int64."""
-    return torch.from_numpy((_uniform(keys, math.prod(shape)) * high).astype(np.int64)).view(-1, *shape)
+    return torch.from_numpy((_uniform(keys, math.prod(shape)) * high).astype(np.int64)).view(len(keys), *shape)
 
 
 def normal(keys: Tensor, *shape: int) -> Tensor:
@@ -54,7 +54,7 @@ def coins(keys: Tensor, *shape: int) -> Tensor:
     """Fair coins, ``(runs, *shape)`` uint8 of zeros and ones: one bit each, so dropout masks cost next to nothing."""
     count = math.prod(shape)
     words = _stream(keys, -(-count // 64)).astype("<u8", copy=False)
-    return torch.from_numpy(np.unpackbits(words.view(np.uint8), axis=1, count=count)).view(-1, *shape)
+    return torch.from_numpy(np.unpackbits(words.view(np.uint8), axis=1, count=count)).view(len(keys), *shape)
 
 
 def _uniform(keys: Tensor, count: int) -> np.ndarray:

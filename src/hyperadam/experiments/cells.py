@@ -60,6 +60,7 @@ class Store:
         """The cell's result, computed if it is not there or if ``fresh``."""
         if not fresh and (found := self.find(cell)):
             return found
+        self.folder.mkdir(parents=True, exist_ok=True)  # now, and not after hours: the folder may be impossible
         path = self.path(cell)
         checkpoint = path.with_suffix(".checkpoint")
         if fresh:
@@ -101,7 +102,7 @@ def run_cells(
     cells: Sequence[Cell], store: Store, progress: Callable[[Cell, float], None] | None = None, fresh: bool = False
 ) -> list[Result]:
     """The results of all cells, in order; ``progress`` is told the current cell and the share of all work that is done."""
-    missing = {number: cell.work for number, cell in enumerate(cells) if fresh or store.find(cell) is None}
+    missing = {number: cell.work for number, cell in enumerate(cells) if fresh or not store.path(cell).is_file()}
     total, done = sum(missing.values()), 0.0
     results = []
     for number, cell in enumerate(cells):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import hashlib
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,19 +27,17 @@ class Baseline(NamedTuple):
     start: float
     #: Floats that it keeps per coordinate.
     state: int
-    options: Mapping[str, Any] = {}  # noqa: RUF012 - never written to
-    initial: Mapping[str, float] = {}  # noqa: RUF012
+    options: Mapping[str, Any]
 
 
 BASELINES: dict[str, Baseline] = {
-    "sgd": Baseline(torch.optim.SGD, 0.5, 0),
+    "sgd": Baseline(torch.optim.SGD, 0.5, 0, {}),
     "momentum": Baseline(torch.optim.SGD, 0.1, 1, {"momentum": 0.9}),
-    # TensorFlow has no ε here: the accumulator starts at 0.1 instead
-    "adagrad": Baseline(torch.optim.Adagrad, 0.1, 1, {"initial_accumulator_value": 0.1, "eps": 0.0}),
-    "adadelta": Baseline(torch.optim.Adadelta, 10.0, 2, {"rho": 0.95, "eps": 1e-8}),
-    # TensorFlow's mean square starts at one, and its ε = 1e-10 is under the root, where torch adds √ε outside
-    "rmsprop": Baseline(torch.optim.RMSprop, 0.01, 1, {"alpha": 0.9, "eps": 1e-5}, {"square_avg": 1.0}),
-    "adam": Baseline(torch.optim.Adam, 0.01, 2, {"betas": (0.9, 0.999), "eps": 1e-8}),
+    "adagrad": Baseline(torch.optim.Adagrad, 0.5, 1, {"initial_accumulator_value": 0.1}),
+    "adadelta": Baseline(torch.optim.Adadelta, 50.0, 2, {"rho": 0.95, "eps": 1e-8}),
+    # TensorFlow's mean square starts at one, which keeps the first hundred steps far too small: we take torch's, from zero
+    "rmsprop": Baseline(torch.optim.RMSprop, 0.02, 1, {"alpha": 0.9, "eps": 1e-10}),
+    "adam": Baseline(torch.optim.Adam, 0.02, 2, {"betas": (0.9, 0.999), "eps": 1e-8}),
 }
 
 
@@ -63,8 +60,8 @@ class OptimizerSpec:
     rule: UpdateRule[Any] | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
-        if not 0 < self.lr < math.inf:
-            raise ValueError(f"the learning rate of {self.name} must be a finite number above 0, got {self.lr}")
+        if not 0 < self.lr <= torch.finfo(torch.float32).max:
+            raise ValueError(f"the learning rate of {self.name} must be a number above 0 that float32 holds, got {self.lr}")
 
     @property
     def state_bytes(self) -> int:
@@ -84,15 +81,15 @@ class OptimizerSpec:
                 "weights": weights_sha256(self.rule),
             }
         assert self.baseline is not None
-        hyperparameters = {**self.baseline.options, **{f"initial_{k}": v for k, v in self.baseline.initial.items()}}
-        return {"optimizer": self.name, "lr": self.lr, "hyperparameters": json.loads(json.dumps(hyperparameters))}
+        hyperparameters = json.loads(json.dumps(dict(self.baseline.options)))
+        return {"optimizer": self.name, "lr": self.lr, "hyperparameters": hyperparameters}
 
     def stepper(self, params: Tensor) -> Stepper:
         """Itself at work on ``params (runs, p)``, which it will move in place."""
         if self.rule is not None:
             return RuleStepper(params, self.lr, self.rule)
         assert self.baseline is not None
-        return TorchStepper(params, self.lr, self.baseline.kind, self.baseline.options, self.baseline.initial)
+        return TorchStepper(params, self.lr, self.baseline.kind, self.baseline.options)
 
     def at(self, lr: float) -> OptimizerSpec:
         """The same optimizer with another learning rate."""

@@ -72,7 +72,8 @@ def starting_rate(optimizer: str, task: str, steps: int, start: float) -> Rate:
     plain = re.sub(r"-(bn|dropout)", "", task)
     if optimizer == "adam" and (rates := PUBLISHED_ADAM.get(plain)):
         n = min(rates, key=lambda n: _distance(steps, n))
-        return Rate(rates[n], "published" if (n, plain) == (steps, task) else f"published for {plain}, {n:,} steps")
+        what = ([plain] if plain != task else []) + ([f"{n:,} steps"] if n != steps else [])
+        return Rate(rates[n], "published" + (f" for {', '.join(what)}" if what else ""))
     return Rate(start, "untuned")
 
 

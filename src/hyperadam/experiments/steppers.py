@@ -36,26 +36,13 @@ class Stepper(ABC):
 
 
 class TorchStepper(Stepper):
-    """An optimizer of ``torch.optim`` that treats each coordinate alone: to it, all runs are one tensor.
+    """An optimizer of ``torch.optim`` that treats each coordinate alone: to it, all runs are one tensor."""
 
-    ``initial`` fills fields of its state that do not start as torch starts them.
-    """
-
-    def __init__(
-        self,
-        params: Tensor,
-        lr: float,
-        kind: type[torch.optim.Optimizer],
-        options: Mapping[str, Any],
-        initial: Mapping[str, float],
-    ) -> None:
+    def __init__(self, params: Tensor, lr: float, kind: type[torch.optim.Optimizer], options: Mapping[str, Any]) -> None:
         super().__init__(params)
         self._parameter = nn.Parameter(params)  # the same memory
         # the plain loop over tensors: fused momentum gives a run other bits in other company, and the gradient costs far more
         self._optimizer = kind([self._parameter], lr=lr, foreach=False, **options)  # type: ignore[call-arg]
-        if initial:
-            fields = {name: torch.full_like(params, value) for name, value in initial.items()}
-            self._optimizer.state[self._parameter] = {"step": torch.tensor(0.0), **fields}
 
     def step(self, grad: Tensor) -> None:
         self._parameter.grad = grad

@@ -13,7 +13,7 @@ from hyperadam.experiments import optimizers
 from hyperadam.experiments.atomic import write_text
 from hyperadam.experiments.cells import Cell, Store
 from hyperadam.experiments.optimizers import OptimizerSpec
-from hyperadam.experiments.rates import FORMAT, starting_rate, tuning_file
+from hyperadam.experiments.rates import FORMAT, Rate, starting_rate, tuning_file
 from hyperadam.experiments.results import Result
 
 #: The first grid: so many doublings to either side of the starting point.
@@ -75,11 +75,13 @@ def tune(
 ) -> Tuning:
     """Find the learning rate with the lowest :func:`score`.
 
-    A grid of doublings about the published rate is extended until its best point lies inside; then the two points at a
-    factor √2 from the best are tried. Cells that ``store`` has are not computed again.
+    A grid of doublings about the published rate (or the one in ``adam@0.01``) is extended until its best point lies inside;
+    then the two points at a factor √2 from the best are tried. Cells that ``store`` has are not computed again.
     """
     spec = optimizers.find(optimizer, task, steps)
-    start = starting_rate(spec.name, task, steps, spec.rule.step_size if spec.rule else optimizers.BASELINES[spec.name].start)
+    start = Rate(spec.lr, spec.lr_source)
+    if spec.baseline is not None and spec.lr_source != "given":  # and not from what an earlier tuning found
+        start = starting_rate(spec.name, task, steps, spec.baseline.start)
     tried: dict[int, Result] = {}  # by half doublings from the start
 
     def try_at(point: int) -> None:
@@ -88,8 +90,9 @@ def tune(
         tried[point] = store.run(cell, progress and (lambda share: progress(cell, share)))
 
     def best() -> int:
-        # if every rate diverged, the lowest is the nearest to one that does not
-        return min(tried, key=lambda point: (score(tried[point]), point))
+        # among equals the nearest to the start; but if every rate diverged, the lowest is the nearest to one that does not
+        losses = {point: score(result) for point, result in tried.items()}
+        return min(tried, key=lambda point: (losses[point], abs(point) if math.isfinite(losses[point]) else point))
 
     for point in range(-2 * SPAN, 2 * SPAN + 1, 2):
         try_at(point)

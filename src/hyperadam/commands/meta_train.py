@@ -1,0 +1,172 @@
+"""``hyperadam meta-train``: learn a rule by back-propagation through the training of small networks."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+from collections.abc import Callable
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+import torch
+import torch.distributed as dist
+
+from hyperadam.commands import common
+from hyperadam.meta import PRESETS, Settings, Trainer, preset
+from hyperadam.meta.trainer import Round
+from hyperadam.rules import RULES
+
+if TYPE_CHECKING:
+    from hyperadam.commands.common import Commands
+
+EXAMPLES = """
+  hyperadam meta-train --preset hyperadam --out runs/hyperadam
+  hyperadam meta-train --preset hyperadam --seed 1 --updates 5000 --out runs/longer
+  hyperadam meta-train --rule rnnprop --preset rnnprop --out runs/rnnprop
+  torchrun --nproc-per-node 2 -m hyperadam meta-train --preset hyperadam --rollouts 4 --out runs/two-ranks
+
+The same command again resumes where the last one stopped: after Ctrl-C or SIGTERM, at most a minute earlier after a crash.
+The weights with the best validation so far are in DIR/best.safetensors: hyperadam.HyperAdam(params, weights=that file).
+DIR/log.jsonl has a line for each meta-update; with tensorboard installed, the same is in DIR for it.
+"""
+
+#: Settings that the command line does not offer one by one.
+_HIDDEN = ("rule", "config")
+
+
+def add(commands: Commands) -> None:
+    """Describe the command: an option for every field of the settings, with the preset's value as its default."""
+    parser = common.add_parser(commands, "meta-train", "meta-train a rule, or resume meta-training it", EXAMPLES)
+    parser.add_argument("--preset", default="hyperadam", metavar="NAME", help=f"where to start from: {', '.join(PRESETS)}")
+    parser.add_argument("--rule", choices=list(RULES), help="refuse a preset of another rule")
+    parser.add_argument("--config", type=json.loads, metavar="JSON", help="the rule's options, as in '{\"candidates\": 10}'")
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="where checkpoints, logs and weights go")
+    parser.add_argument("--save-every", type=float, default=60.0, metavar="SECONDS", help="between checkpoints (default 60)")
+    parser.add_argument(
+        "--threads", type=common.positive, metavar="N", help="threads to compute with (default: torch's choice)"
+    )
+    common.add_import_option(parser)
+    group = parser.add_argument_group("settings", "each defaults to the preset's")
+    for field in fields(Settings):
+        if field.name not in _HIDDEN:
+            _add_setting(group, field.name, getattr(Settings(), field.name))
+    parser.set_defaults(run=run)
+
+
+def _add_setting(group: argparse._ArgumentGroup, name: str, default: Any) -> None:
+    flag = f"--{name.replace('_', '-')}"
+    if isinstance(default, bool):
+        group.add_argument(flag, action=argparse.BooleanOptionalAction, default=None)
+    elif isinstance(default, tuple):
+        kind: Callable[[str], Any] = int if isinstance(default[0], int) else str
+        group.add_argument(flag, type=lambda text: tuple(kind(part) for part in text.split(",")), metavar="A,B,…")
+    else:
+        group.add_argument(flag, type=int if default is None else type(default), metavar=name.split("_")[-1].upper())
+
+
+def settings(options: argparse.Namespace) -> Settings:
+    """The preset with what the command line changes."""
+    base = preset(options.preset)
+    if options.rule and options.rule != base.rule:
+        raise ValueError(f"preset {options.preset!r} is for the rule {base.rule!r}, not {options.rule!r}")
+    given = {f.name: getattr(options, f.name) for f in fields(Settings) if f.name != "rule"}
+    return replace(base, **{name: value for name, value in given.items() if value is not None})
+
+
+def run(options: argparse.Namespace) -> None:
+    """Train, with progress and logs, until the end or a signal."""
+    common.prepare(options)
+    torch.set_flush_denormal(True)  # vanishing gradients leave subnormal moments, which are slow
+    if "RANK" in os.environ and not dist.is_initialized():
+        dist.init_process_group("gloo")
+    trainer = Trainer(settings(options), options.out)
+    stopping = Stopping()
+    with Log(trainer) as log:
+        if trainer.update == 0:
+            log.validation(trainer.validate())
+        trainer.run(log, stopping, options.save_every)
+    if dist.is_initialized():
+        dist.destroy_process_group()
+    if trainer.update < trainer.settings.updates:
+        raise KeyboardInterrupt
+    if trainer.rank == 0:
+        print(f"best validation {trainer.best:.4f}: {options.out / 'best.safetensors'}")
+
+
+class Stopping:
+    """Whether SIGINT or SIGTERM has come. A second one acts at once."""
+
+    def __init__(self) -> None:
+        self.asked = False
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._ask)
+
+    def _ask(self, number: int, frame: Any) -> None:
+        self.asked = True
+        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+
+    def __call__(self) -> bool:
+        """The same answer on every rank: one that stopped alone would leave the others waiting."""
+        if dist.is_initialized():
+            flag = torch.tensor(float(self.asked))
+            dist.all_reduce(flag)
+            return bool(flag)
+        return self.asked
+
+
+class Log:
+    """Progress on the terminal, a line of JSON for each meta-update, and TensorBoard's files if it is installed."""
+
+    def __init__(self, trainer: Trainer) -> None:
+        self.trainer, self.line = trainer, common.ProgressLine()
+        self.file: TextIO | None = None
+        self.board: Any = None
+
+    def __enter__(self) -> Log:
+        if self.trainer.rank == 0:
+            self.file = (self.trainer.out / "log.jsonl").open("a", encoding="utf-8")
+            try:
+                from torch.utils.tensorboard import SummaryWriter
+
+                self.board = SummaryWriter(self.trainer.out)
+            except ImportError:
+                pass
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.line.close()
+        for target in (self.file, self.board):
+            if target is not None:
+                target.close()
+
+    def __call__(self, outcome: Round, validation: float | None) -> None:
+        if self.file is None:
+            return
+        trainer, last = self.trainer, max(outcome.losses, default=None)
+        entry = outcome._asdict() | {"validation": validation, "seconds": round(trainer.seconds, 2)}
+        self.file.write(json.dumps(entry) + "\n")
+        self.file.flush()
+        if self.board is not None:
+            self.board.add_scalars("loss", {f"period {k}": v for k, v in outcome.losses.items()}, outcome.update)
+            self.board.add_scalar("norm", outcome.norm, outcome.update)
+        if validation is not None:
+            self.validation(validation)
+        loss = "" if last is None else f", loss {outcome.losses[last]:.3f} in period {last + 1}"
+        wrong = f", {trainer.diverged} diverged" if trainer.diverged else ""
+        wrong += f", {trainer.nonfinite} non-finite" if trainer.nonfinite else ""
+        share = outcome.update / trainer.settings.updates
+        label = f"update {outcome.update}{loss}, best {trainer.best:.4f}{wrong}" if self.line.live else "meta-training"
+        self.line(label, share)
+
+    def validation(self, value: float) -> None:
+        """A line of its own for a result of validation."""
+        if self.file is None:
+            return
+        self.line.close()
+        best = " (best)" if value == self.trainer.best else ""
+        print(f"update {self.trainer.update:6}  validation {value:.4f}{best}", flush=True)
+        if self.board is not None:
+            self.board.add_scalar("validation", value, self.trainer.update)

@@ -1,0 +1,66 @@
+"""Reports: tables, figures and pages, made from results alone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from hyperadam.experiments.atomic import write_text
+from hyperadam.experiments.results import Result
+from hyperadam.report.figures import draw_curves
+from hyperadam.report.page import write_page
+from hyperadam.report.statistics import contrast, summarize
+from hyperadam.report.tables import Table, as_csv, as_markdown, as_records, as_text, tabulate
+
+__all__ = [
+    "Report",
+    "Table",
+    "as_csv",
+    "as_markdown",
+    "as_records",
+    "as_text",
+    "contrast",
+    "draw_curves",
+    "summarize",
+    "tabulate",
+    "write_report",
+]
+
+NOTES = [
+    "Final loss: the mean, over the batches that a run was trained on, of the loss at its final parameters; then mean ± "
+    "standard error (se) over runs. The lowest mean of a task is bold. Optimizers are compared run by run on the same seeds.",
+]
+
+
+class Report(NamedTuple):
+    """The files of a report; there is no figure without matplotlib."""
+
+    table: Table
+    page: Path
+    figure: Path | None
+    data: Path
+
+
+def write_report(results: Sequence[Result], folder: Path, title: str, reference: str = "adam", command: str = "") -> Report:
+    """Write ``table.md``, ``table.csv``, ``summary.json``, ``curves.svg``, ``curves.png`` and ``index.html``.
+
+    ``reference`` is the optimizer that the others are compared with; ``command`` is what re-makes the report.
+    """
+    table = tabulate(results, reference)
+    try:
+        figure = draw_curves(results, folder / "curves")[0]
+    except ModuleNotFoundError as error:
+        if error.name != "matplotlib":
+            raise
+        figure = None
+    write_text(folder / "table.md", as_markdown(table))
+    write_text(folder / "table.csv", as_csv(table))
+    summary = {"title": title, "command": command, "reference": table.reference, "rows": as_records(table)}
+    write_text(folder / "summary.json", json.dumps(summary, indent=1, allow_nan=False) + "\n")
+    runs, steps = ({getattr(result, name) for result in results} for name in ("runs", "steps"))
+    sizes = f"{' or '.join(map(str, sorted(runs)))} runs of {' or '.join(f'{n:,}' for n in sorted(steps))} steps each."
+    again = [f"Made by: {command}"] if command else []
+    write_page(folder / "index.html", title, sizes, table, figure, [*NOTES, *again])
+    return Report(table, folder / "index.html", figure, folder / "summary.json")

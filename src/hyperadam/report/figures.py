@@ -1,0 +1,119 @@
+"""Figures of training curves: the mean over runs, a band for their spread, one colour per optimizer wherever it appears."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from hyperadam.experiments.atomic import atomic_write
+from hyperadam.experiments.results import Result
+
+
+class Look(NamedTuple):
+    """How an optimizer is drawn."""
+
+    colour: str
+    line: str = "-"
+    width: float = 1.4
+
+
+#: Okabe and Ito's colours, which colour-blind people tell apart; learned optimizers are solid, hand-made ones dashed.
+LOOKS = {
+    "hyperadam": Look("#0072B2", width=2.2),
+    "hyperadam-paper": Look("#56B4E9", width=2.2),
+    "adam-init": Look("#000000", ":"),
+    "rnnprop": Look("#009E73"),
+    "dm": Look("#CC79A7"),
+    "adam": Look("#D55E00", "--", 1.8),
+    "sgd": Look("#777777", "--"),
+    "momentum": Look("#000000", "--"),
+    "rmsprop": Look("#E69F00", "--"),
+    "adagrad": Look("#8A6D00", "-."),
+    "adadelta": Look("#AA4499", "-."),
+}
+#: For optimizers without a look of their own, in the order in which they come.
+SPARE = tuple(Look(colour, line) for line in ("-", "-.", ":") for colour in ("#117733", "#332288", "#882255", "#44AA99"))
+#: Longer curves are drawn as means over blocks of steps.
+POINTS = 400
+
+
+def draw_curves(results: Sequence[Result], stem: Path) -> list[Path]:
+    """Draw a panel per task and write ``stem`` as ``.svg`` and ``.png``; their paths. Needs matplotlib."""
+    import matplotlib
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    by_task = {task: [r for r in results if r.task == task] for task in dict.fromkeys(r.task for r in results)}
+    columns = min(len(by_task), 3 if len(by_task) != 4 else 2)
+    rows = math.ceil(len(by_task) / columns)
+    looks = choose_looks(results)
+    # text stays text, and the same results give the same bytes
+    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "hyperadam", "font.size": 10}):
+        figure = Figure(figsize=(5.0 * columns, 3.7 * rows + 0.5), layout="constrained")
+        FigureCanvasAgg(figure)
+        axes = figure.subplots(rows, columns, squeeze=False).flatten()
+        for axis, (task, group) in zip(axes, by_task.items(), strict=False):
+            draw_panel(axis, task, group, looks)
+        for axis in axes[len(by_task) :]:
+            axis.set_axis_off()
+        runs = sorted({result.runs for result in results})
+        spread = ", band: the middle 80 % of them" if max(runs) > 1 else ""
+        figure.supxlabel(f"line: mean of {' or '.join(map(str, runs))} runs{spread}", fontsize=9, color="#555555")
+        paths = [stem.with_name(f"{stem.name}.{kind}") for kind in ("svg", "png")]
+        for path in paths:
+            with atomic_write(path) as file:
+                figure.savefig(
+                    file, format=path.suffix[1:], dpi=140, metadata={"Date": None} if path.suffix == ".svg" else None
+                )
+    return paths
+
+
+def draw_panel(axis: Any, title: str, results: Sequence[Result], looks: dict[str, Look]) -> None:
+    """The curves of one task on matplotlib's ``axis``. A mean ends where a run diverges, and the legend says so."""
+    for result in results:
+        look = looks[result.label]
+        steps, losses = blocks(result.losses)
+        mean = losses.mean(0)
+        mean[~mean.isfinite()] = math.nan
+        label = result.label + (f", {result.diverged} of {result.runs} diverged" if result.diverged else "")
+        axis.plot(steps, mean, label=label, color=look.colour, linestyle=look.line, linewidth=look.width)
+        if result.runs > 1:
+            low, high = torch.quantile(losses, torch.tensor([0.1, 0.9], dtype=losses.dtype), dim=0)
+            drawn = high.isfinite()
+            axis.fill_between(steps[drawn], low[drawn], high[drawn], color=look.colour, alpha=0.15, linewidth=0)
+    positive = [result.losses[result.losses.isfinite()] for result in results]
+    if all(len(x) and x.min() > 0 for x in positive):
+        from matplotlib.ticker import LogLocator, NullFormatter
+
+        axis.set_yscale("log")
+        axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axis.yaxis.set_major_formatter("{x:g}")  # 0.5 and not 5 × 10⁻¹
+        axis.yaxis.set_minor_formatter(NullFormatter())
+    axis.set(title=title, xlabel="step", ylabel="training loss")
+    axis.grid(alpha=0.25, linewidth=0.6)
+    axis.legend(fontsize=9, framealpha=0.85)
+
+
+def choose_looks(results: Sequence[Result]) -> dict[str, Look]:
+    """A look per label: the optimizer's own, and for others of the same optimizer (another rate) a spare one."""
+    looks: dict[str, Look] = {}
+    spare = iter(SPARE * (1 + len(results) // len(SPARE)))
+    for result in results:
+        if result.label not in looks:
+            own = LOOKS.get(result.optimizer)
+            looks[result.label] = own if own and own not in looks.values() else next(spare)
+    return looks
+
+
+def blocks(losses: Tensor) -> tuple[Tensor, Tensor]:
+    """Steps ``(n,)``, counted from 1, and losses ``(runs, n)`` with n at most :data:`POINTS`, as means over blocks."""
+    runs, steps = losses.shape
+    size = math.ceil(steps / POINTS)
+    whole = steps - steps % size
+    means = losses[:, :whole].double().view(runs, -1, size).mean(2)
+    return torch.arange(means.shape[1]) * size + (size + 1) / 2, means

@@ -1,0 +1,175 @@
+"""The trainer: it learns, resumes to the bit, survives damage, and N ranks are one."""
+
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from hyperadam import load_rule
+from hyperadam.meta import PRESETS, Settings, Trainer, checkpoint, preset
+from tests.meta import toys
+
+ROOT = Path(__file__).parents[2]
+SETTINGS = Settings(
+    config={"candidates": 3, "decay_bound": 0.97},
+    tasks=("toy-bowl",),
+    start="near-adam",
+    lengths=(40, 20),
+    period=10,
+    updates=24,
+    rollouts=2,
+    exact_from=8,
+    relative=True,
+    lr=1e-2,
+    validate_every=6,
+    validation_runs=3,
+    validation_steps=20,
+)
+
+
+@pytest.fixture(autouse=True)
+def toy():
+    toys.register()
+
+
+def finish(trainer, until=None):
+    rounds = []
+    trainer.run(lambda outcome, value: rounds.append(outcome), lambda: until is not None and trainer.update >= until)
+    return rounds
+
+
+def same(a, b):
+    return all(torch.equal(x, y) for x, y in zip(a.state_dict().values(), b.state_dict().values(), strict=True))
+
+
+def test_it_learns(tmp_path):
+    trainer = Trainer(dataclasses.replace(SETTINGS, updates=60), tmp_path)
+    before = trainer.validate()
+    rounds = finish(trainer)
+    assert len(rounds) == 60
+    assert trainer.best < 0.8 * before
+    rule = load_rule(tmp_path / "best.safetensors")
+    assert rule.provenance["settings"]["seed"] == 0
+    assert [value for _, value in rule.provenance["validation"]][-1] == round(trainer.best, 5)
+
+
+def test_resuming_repeats_the_uninterrupted_run_bit_for_bit(tmp_path):
+    whole = Trainer(SETTINGS, tmp_path / "whole")
+    finish(whole)
+    finish(Trainer(SETTINGS, tmp_path / "parts"), until=5)
+    finish(Trainer(SETTINGS, tmp_path / "parts"), until=13)
+    resumed = Trainer(SETTINGS, tmp_path / "parts")
+    assert resumed.update == 13
+    finish(resumed)
+    assert same(whole.rule, resumed.rule)
+    assert same(whole.average, resumed.average)
+    assert whole.curve == resumed.curve
+    assert (tmp_path / "whole/best.safetensors").stat().st_size == (tmp_path / "parts/best.safetensors").stat().st_size
+
+
+def test_other_settings_are_refused(tmp_path):
+    finish(Trainer(SETTINGS, tmp_path), until=2)
+    with pytest.raises(ValueError, match="other settings"):
+        Trainer(dataclasses.replace(SETTINGS, lr=1e-4), tmp_path)
+
+
+def test_damaged_checkpoint_falls_back_to_the_previous(tmp_path):
+    path = tmp_path / "c.pt"
+    checkpoint.save(path, {"x": torch.ones(3), "n": 1})
+    checkpoint.save(path, {"x": torch.zeros(3), "n": 2})
+    assert checkpoint.load(path)["n"] == 2
+    data = bytearray(path.read_bytes())
+    data[-5] ^= 1
+    path.write_bytes(data)
+    assert checkpoint.load(path)["n"] == 1
+    checkpoint.previous(path).write_bytes(b"short")
+    with pytest.raises(OSError, match="damaged"):
+        checkpoint.load(path)
+    assert checkpoint.load(tmp_path / "none.pt") is None
+
+
+def test_diverging_rollouts_are_counted_and_begun_anew(tmp_path):
+    trainer = Trainer(SETTINGS, tmp_path)
+    with torch.no_grad():
+        trainer.rule.b_q += 1e6
+    before = [r.number for r in trainer.rollouts]
+    outcome = trainer.step()
+    assert outcome.diverged == 2
+    assert [r.number for r in trainer.rollouts] == [n + 1 for n in before]
+    assert all(x.isfinite().all() for x in trainer.rule.parameters())
+
+
+def test_rollouts_are_staggered(tmp_path):
+    trainer = Trainer(dataclasses.replace(SETTINGS, rollouts=4, lengths=(40,)), tmp_path)
+    assert sorted(r.length for r in trainer.rollouts) == [10, 20, 30, 40]
+
+
+WORKER = """
+import json, os, sys, time, torch, torch.distributed as dist
+from pathlib import Path
+sys.path.insert(0, {root!r})
+from tests.meta.test_trainer import SETTINGS, Trainer, finish, toys
+import dataclasses
+torch.set_num_threads(1)
+toys.register()
+if "RANK" in os.environ:
+    dist.init_process_group("gloo")
+out = Path(sys.argv[1])
+trainer = Trainer(dataclasses.replace(SETTINGS, updates=int(sys.argv[2]), rollouts=4), out)
+def report(outcome, value):
+    if len(sys.argv) > 3:
+        print(trainer.update, flush=True)
+        time.sleep(float(sys.argv[3]))
+trainer.run(report, lambda: False, save_every=0)
+torch.save(trainer.rule.state_dict(), out / "rule.pt")
+if dist.is_initialized():
+    dist.destroy_process_group()
+"""
+
+
+def worker(tmp_path):
+    script = tmp_path / "worker.py"
+    script.write_text(WORKER.format(root=str(ROOT)))
+    return str(script)
+
+
+def test_two_ranks_equal_one_with_twice_the_rollouts(tmp_path):
+    script = worker(tmp_path)
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    for command, out in (([sys.executable], "one"), (torchrun, "two")):
+        subprocess.run([*command, script, str(tmp_path / out), "12"], check=True, capture_output=True, timeout=120)
+    one, two = (torch.load(tmp_path / out / "rule.pt", weights_only=True) for out in ("one", "two"))
+    for name in one:
+        torch.testing.assert_close(two[name], one[name], rtol=1e-4, atol=1e-6)
+
+
+def test_killed_and_resumed(tmp_path):
+    script = worker(tmp_path)
+    subprocess.run([sys.executable, script, str(tmp_path / "whole"), "14"], check=True, timeout=120)
+    process = subprocess.Popen(
+        [sys.executable, script, str(tmp_path / "killed"), "14", "0.05"], stdout=subprocess.PIPE, text=True
+    )
+    for line in process.stdout:
+        if int(line) == 7:
+            os.kill(process.pid, signal.SIGKILL)
+            break
+    process.wait()
+    assert not (tmp_path / "killed/rule.pt").exists()
+    subprocess.run([sys.executable, script, str(tmp_path / "killed"), "14"], check=True, timeout=120)
+    whole, killed = (torch.load(tmp_path / out / "rule.pt", weights_only=True) for out in ("whole", "killed"))
+    assert all(torch.equal(whole[name], killed[name]) for name in whole)
+
+
+def test_presets_make_rules():
+    for name, settings in PRESETS.items():
+        assert settings.make_rule().kind == settings.rule
+        json.dumps(settings.as_dict())
+        assert preset(name) is settings
+    with pytest.raises(ValueError, match="no preset is called 'hyperadm'; there are hyperadam"):
+        preset("hyperadm")

@@ -1,0 +1,123 @@
+"""Statistics and tables: what is compared with what, what is marked, and that divergence shows."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+
+import pytest
+
+from hyperadam.report import Table, as_csv, as_markdown, as_records, as_text, contrast, summarize, tabulate
+from hyperadam.report.statistics import Contrast, Summary
+from hyperadam.report.tables import loss, verdict
+
+from ..experiments.tiny import result
+
+
+def test_mean_and_standard_error() -> None:
+    summary = summarize(result([1.0, 2.0, 3.0, 4.0]))
+    assert summary.mean == 2.5
+    assert summary.standard_error == pytest.approx(math.sqrt(5 / 3) / 2)
+    assert (summary.runs, summary.diverged) == (4, 0)
+    assert math.isnan(summarize(result([1.0])).standard_error)
+
+
+def test_a_diverged_run_is_never_left_out() -> None:
+    summary = summarize(result([0.1, math.inf, 0.1]))
+    assert (summary.mean, summary.diverged) == (math.inf, 1)
+    assert loss(summary) == "diverged in 1 of 3"
+
+
+def test_runs_of_the_same_seeds_are_compared_pair_by_pair() -> None:
+    base = [1.0, 5.0, 9.0]
+    a, b = result([x - 0.1 for x in base], "hyperadam"), result(base)
+    pairs = contrast(a, b)
+    assert pairs.difference == pytest.approx(-0.1, abs=1e-6)
+    assert pairs.standard_error < 1e-6
+    assert pairs.relative == pytest.approx(-0.02, abs=1e-6)
+    assert pairs.clear
+    apart = contrast(result(base, seeds=[7, 8, 9]), result(base))
+    assert apart.standard_error == pytest.approx(math.sqrt(2) * summarize(b).standard_error)
+    assert not contrast(result([1.1, 4.9, 9.05]), b).clear
+
+
+@pytest.mark.parametrize(
+    ("summary", "text"),
+    [
+        (Summary(0.24901, 0.0021, 20, 0), "0.2490 ± 0.0021"),
+        (Summary(12.3, 1.26, 20, 0), "12.3 ± 1.3"),
+        (Summary(1234.5, 260.0, 20, 0), "1234 ± 260"),
+        (Summary(0.5, math.nan, 1, 0), "0.5"),
+        (Summary(2.0, 0.0, 3, 0), "2"),
+    ],
+)
+def test_digits_follow_the_standard_error(summary: Summary, text: str) -> None:
+    assert loss(summary) == text
+
+
+@pytest.mark.parametrize(
+    ("against", "text"),
+    [
+        (Contrast(-0.05, 0.002, -0.175), "17.5 % lower (25.0 se)"),
+        (Contrast(0.05, 0.01, 0.02), "2.0 % higher (5.0 se)"),
+        (Contrast(-0.01, 0.01, -0.1), "no clear difference (1.0 se)"),
+        (Contrast(-0.01, math.nan, -0.1), "10.0 % lower"),
+        (Contrast(0.0, 0.0, 0.0), "the same"),
+        (Contrast(math.inf, math.nan, math.inf), "worse: diverged"),
+        (Contrast(-math.inf, math.nan, math.nan), "better: the other diverged"),
+        (Contrast(math.nan, math.nan, math.nan), "both diverged"),
+        (None, ""),
+    ],
+)
+def test_verdicts(against: Contrast | None, text: str) -> None:
+    assert verdict(against) == text
+
+
+def table() -> Table:
+    return tabulate(
+        [
+            result([0.3, 0.31, 0.29], "adam"),
+            result([0.2, 0.21, 0.19], "hyperadam"),
+            result([math.inf, 0.1, 0.1], "sgd"),
+            result([0.3, 0.31, 0.29], "adam", task="other"),
+            result([0.5, 0.52, 0.48], "hyperadam", task="other"),
+        ]
+    )
+
+
+def test_the_best_of_each_task_is_marked() -> None:
+    assert [row.best for row in table().rows] == [False, True, False, True, False]
+    lines = as_text(table()).splitlines()
+    assert [line.count("*") for line in lines] == [0, 0, 0, 1, 0, 1, 0]
+    assert lines[2].startswith("bowl")
+    assert lines[3].startswith("    "), "a task is named once"
+    assert "diverged in 1 of 3" in lines[4]
+    assert "worse: diverged" in lines[4]
+    assert "33.3 % lower" in lines[3]
+    markdown = as_markdown(table()).splitlines()
+    assert markdown[1] == "| --- | --- | --- | --- | --- |"
+    assert "**0.2000 ± 0.0058**" in markdown[3]
+    assert sum("**" in line for line in markdown) == 2
+
+
+def test_records_are_json_and_csv() -> None:
+    records = as_records(table())
+    json.dumps(records, allow_nan=False)
+    assert records[2]["final_loss"] is None
+    assert records[1]["difference"] == pytest.approx(-0.1)
+    rows = list(csv.DictReader(io.StringIO(as_csv(table()))))
+    assert [row["optimizer"] for row in rows] == ["adam", "hyperadam", "sgd", "adam", "hyperadam"]
+    assert float(rows[1]["final_loss"]) == pytest.approx(0.2)
+
+
+def test_without_the_reference_there_is_no_comparison() -> None:
+    alone = tabulate([result([0.3, 0.2], "sgd"), result([0.1, 0.2], "hyperadam")])
+    assert alone.reference is None
+    assert alone.header[-1] == "final loss"
+    other = tabulate([result([0.3, 0.2], "sgd"), result([0.1, 0.2], "hyperadam")], "sgd")
+    assert other.header[-1] == "against sgd"
+    single = tabulate([result([0.3, 0.2], "adam")])
+    assert single.reference is None
+    assert not single.rows[0].best
