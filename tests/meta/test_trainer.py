@@ -83,15 +83,15 @@ def test_damaged_checkpoint_falls_back_to_the_previous(tmp_path):
     path = tmp_path / "c.pt"
     checkpoint.save(path, {"x": torch.ones(3), "n": 1})
     checkpoint.save(path, {"x": torch.zeros(3), "n": 2})
-    assert checkpoint.load(path)["n"] == 2
+    assert [content["n"] for content in checkpoint.load(path)] == [2, 1]
     data = bytearray(path.read_bytes())
     data[-5] ^= 1
     path.write_bytes(data)
-    assert checkpoint.load(path)["n"] == 1
+    assert [content["n"] for content in checkpoint.load(path)] == [1]
     checkpoint.previous(path).write_bytes(b"short")
     with pytest.raises(OSError, match="damaged"):
         checkpoint.load(path)
-    assert checkpoint.load(tmp_path / "none.pt") is None
+    assert checkpoint.load(tmp_path / "none.pt") == []
 
 
 def test_diverging_rollouts_are_counted_and_begun_anew(tmp_path):
@@ -111,18 +111,21 @@ def test_rollouts_are_staggered(tmp_path):
 
 
 WORKER = """
-import json, os, sys, time, torch, torch.distributed as dist
+import json, os, signal, sys, time, torch, torch.distributed as dist
 from pathlib import Path
 sys.path.insert(0, {root!r})
+from hyperadam.meta import ranks
 from tests.meta.test_trainer import SETTINGS, Trainer, finish, toys
 import dataclasses
 torch.set_num_threads(1)
 toys.register()
-if "RANK" in os.environ:
-    dist.init_process_group("gloo")
+ranks.join()
 out = Path(sys.argv[1])
 trainer = Trainer(dataclasses.replace(SETTINGS, updates=int(sys.argv[2]), rollouts=4), out)
 def report(outcome, value):
+    first = os.environ.get("TORCHELASTIC_RESTART_COUNT") == "0"
+    if first and os.environ.get("DIE") == os.environ["RANK"] and trainer.update == 15:
+        os.kill(os.getpid(), signal.SIGKILL)
     if len(sys.argv) > 3:
         print(trainer.update, flush=True)
         time.sleep(float(sys.argv[3]))
@@ -147,6 +150,16 @@ def test_two_ranks_equal_one_with_twice_the_rollouts(tmp_path):
     one, two = (torch.load(tmp_path / out / "rule.pt", weights_only=True) for out in ("one", "two"))
     for name in one:
         torch.testing.assert_close(two[name], one[name], rtol=1e-4, atol=1e-6)
+
+
+def test_a_killed_rank_is_restarted_by_torchrun_and_resumes(tmp_path):
+    script = worker(tmp_path)
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--max-restarts", "1"]
+    for out, die in (("calm", "none"), ("killed", "1")):
+        command = [*torchrun, script, str(tmp_path / out), "18"]
+        subprocess.run(command, check=True, capture_output=True, timeout=180, env={**os.environ, "DIE": die})
+    calm, killed = (torch.load(tmp_path / out / "rule.pt", weights_only=True) for out in ("calm", "killed"))
+    assert all(torch.equal(calm[name], killed[name]) for name in calm)
 
 
 def test_killed_and_resumed(tmp_path):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import signal
 from collections.abc import Callable
 from dataclasses import fields, replace
@@ -15,7 +14,7 @@ import torch
 import torch.distributed as dist
 
 from hyperadam.commands import common
-from hyperadam.meta import PRESETS, Settings, Trainer, preset
+from hyperadam.meta import PRESETS, Settings, Trainer, preset, ranks
 from hyperadam.meta.trainer import Round
 from hyperadam.rules import RULES
 
@@ -52,19 +51,19 @@ def add(commands: Commands) -> None:
     group = parser.add_argument_group("settings", "each defaults to the preset's")
     for field in fields(Settings):
         if field.name not in _HIDDEN:
-            _add_setting(group, field.name, getattr(Settings(), field.name))
+            _add_setting(group, field.name, getattr(Settings(), field.name), field.metadata["help"])
     parser.set_defaults(run=run)
 
 
-def _add_setting(group: argparse._ArgumentGroup, name: str, default: Any) -> None:
+def _add_setting(group: argparse._ArgumentGroup, name: str, default: Any, about: str) -> None:
     flag = f"--{name.replace('_', '-')}"
     if isinstance(default, bool):
-        group.add_argument(flag, action=argparse.BooleanOptionalAction, default=None)
+        group.add_argument(flag, action=argparse.BooleanOptionalAction, default=None, help=about)
     elif isinstance(default, tuple):
         kind: Callable[[str], Any] = int if isinstance(default[0], int) else str
-        group.add_argument(flag, type=lambda text: tuple(kind(part) for part in text.split(",")), metavar="A,B,…")
+        group.add_argument(flag, type=lambda text: tuple(kind(part) for part in text.split(",")), metavar="A,B,…", help=about)
     else:
-        group.add_argument(flag, type=int if default is None else type(default), metavar=name.split("_")[-1].upper())
+        group.add_argument(flag, type=int if default is None else type(default), metavar="X", help=about)
 
 
 def settings(options: argparse.Namespace) -> Settings:
@@ -80,8 +79,7 @@ def run(options: argparse.Namespace) -> None:
     """Train, with progress and logs, until the end or a signal."""
     common.prepare(options)
     torch.set_flush_denormal(True)  # vanishing gradients leave subnormal moments, which are slow
-    if "RANK" in os.environ and not dist.is_initialized():
-        dist.init_process_group("gloo")
+    ranks.join()
     trainer = Trainer(settings(options), options.out)
     stopping = Stopping()
     with Log(trainer) as log:

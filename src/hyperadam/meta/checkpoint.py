@@ -27,18 +27,18 @@ def save(path: Path, content: dict[str, Any]) -> None:
     os.replace(temporary, path)
 
 
-def load(path: Path) -> dict[str, Any] | None:
-    """The newest intact checkpoint at ``path``; ``None`` if there never was one. Raises if there are only broken ones."""
+def load(path: Path) -> list[dict[str, Any]]:
+    """The intact checkpoints at ``path``, newest first; none if there never was one. Raises if all are damaged."""
     candidates = [file for file in (path, previous(path)) if file.exists()]
+    intact = []
     for file in candidates:
         data = file.read_bytes()
         digest, payload = data[:32], data[32:]
         if hashlib.sha256(payload).digest() == digest:
-            content: dict[str, Any] = torch.load(io.BytesIO(payload), weights_only=True)
-            return content
-    if candidates:
-        raise OSError(f"{' and '.join(map(str, candidates))} are damaged: remove them to start anew")
-    return None
+            intact.append(torch.load(io.BytesIO(payload), weights_only=True))
+    if candidates and not intact:
+        raise OSError(f"{' and '.join(map(str, candidates))}: damaged; remove them to start anew")
+    return intact
 
 
 def previous(path: Path) -> Path:

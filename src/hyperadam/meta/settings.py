@@ -11,34 +11,39 @@ import torch
 from hyperadam.rules import RULES, HyperAdamRule, UpdateRule
 
 
+def _setting(default: Any, about: str) -> Any:
+    """A field with its help on the command line."""
+    return field(default=default, metadata={"help": about})
+
+
 @dataclass(frozen=True)
 class Settings:
     """One meta-training run. Every field is an option of ``hyperadam meta-train``."""
 
-    rule: str = "hyperadam"  # which rule
-    config: dict[str, Any] = field(default_factory=dict)  # its options
-    seed: int = 0  # of the start and of all rollouts
-    tasks: tuple[str, ...] = ("mnist-mlp",)  # the meta-train set; each rollout takes the next of them
-    scaling: bool = True  # Random Scaling
-    convex: bool = True  # Combination with a Convex function
-    updates: int = 3000  # meta-updates
-    period: int = 20  # steps between two of them
-    lengths: tuple[int, ...] = (100,)  # of rollouts, in steps; each rollout takes one of them at random
-    rollouts: int = 2  # advanced by a period for each meta-update
-    last: bool = False  # meta-loss is the last loss of a period, not the mean
-    relative: bool = False  # losses weighted by 1/loss
-    exact_from: int | None = None  # the update from which meta-gradients are exact; None: never
-    lr: float = 1e-3  # of the meta-optimizer, Adam
-    final_lr: float = 1e-4  # at the end of the cosine
-    warmup: int = 50  # updates of linear warm-up
-    clip: float = 2.0  # a rollout's meta-gradient is clipped to this many medians of its period's recent norms
-    average: float = 0.98  # decay of the weights' running average, which is what is validated and shipped
-    start: str = "published"  # or "near-adam"
-    total_weight: float = 4.0  # near-adam: the sum of the combination weights
-    input_scale: float = 0.1  # deviation of the first layer's weights
-    validate_every: int = 200  # updates
-    validation_runs: int = 8  # on the first task
-    validation_steps: int = 100
+    rule: str = _setting("hyperadam", "which rule")
+    config: dict[str, Any] = field(default_factory=dict, metadata={"help": "the rule's options"})
+    seed: int = _setting(0, "of the start and of all rollouts")
+    tasks: tuple[str, ...] = _setting(("mnist-mlp",), "the meta-train set; each rollout takes the next of them")
+    scaling: bool = _setting(True, "Random Scaling")
+    convex: bool = _setting(True, "Combination with a Convex function")
+    updates: int = _setting(3000, "meta-updates in all")
+    period: int = _setting(20, "steps between two meta-updates")
+    lengths: tuple[int, ...] = _setting((100,), "steps of a rollout; each takes one of these at random")
+    rollouts: int = _setting(2, "rollouts that each meta-update advances by a period")
+    last: bool = _setting(False, "the meta-loss is the last loss of a period, not the mean")
+    relative: bool = _setting(False, "weigh each loss by 1/loss, so that late periods count")
+    exact_from: int | None = _setting(None, "update from which meta-gradients go through the learner's gradients too")
+    lr: float = _setting(1e-3, "step size of the meta-optimizer, Adam")
+    final_lr: float = _setting(1e-4, "the same at the end of the cosine")
+    warmup: int = _setting(50, "updates of linear warm-up")
+    clip: float = _setting(2.0, "clip a rollout's meta-gradient to this many medians of its period's recent norms")
+    average: float = _setting(0.98, "decay of the weights' running average, which is what is validated and kept")
+    start: str = _setting("published", "'published' (random) or 'near-adam'")
+    total_weight: float = _setting(4.0, "near-adam: the sum of the combination weights")
+    input_scale: float = _setting(0.1, "deviation of the first layer's weights")
+    validate_every: int = _setting(200, "updates between two validations")
+    validation_runs: int = _setting(8, "fresh runs of the first task")
+    validation_steps: int = _setting(100, "their steps")
 
     def make_rule(self) -> UpdateRule[Any]:
         """The rule as meta-training starts with it."""

@@ -224,7 +224,7 @@ class Trainer:
         checkpoint.save(self._path(), content)
 
     def _resume(self) -> None:
-        content = checkpoint.load(self._path())
+        content = self._newest(checkpoint.load(self._path()))
         if content is None:
             return
         mine = json.dumps(self.settings.as_dict(), sort_keys=True)
@@ -242,6 +242,20 @@ class Trainer:
             learner = Learner(self.tasks[name], self._seed(slot, number), self.settings.scaling, self.settings.convex)
             position = Position(params, tuple(state), step, loss, grad)
             self.rollouts.append(Rollout(slot, number, learner, length, first_loss, position))
+
+    def _newest(self, contents: list[dict[str, Any]]) -> dict[str, Any] | None:
+        """The newest checkpoint that all ranks have: one that was killed may not have come to its last."""
+        updates = [{content["update"] for content in contents}]
+        if self.ranks > 1:
+            gathered: list[Any] = [None] * self.ranks
+            dist.all_gather_object(gathered, updates[0])
+            updates = gathered
+        common = set.intersection(*updates)
+        if any(updates) and not common:
+            raise ValueError(
+                f"{self.out}: the ranks' checkpoints are of different updates, {updates}: remove them to start anew"
+            )
+        return next((content for content in contents if content["update"] == max(common)), None)
 
     def _path(self) -> Path:
         return self.out / (f"checkpoint-{self.rank}.pt" if self.ranks > 1 else "checkpoint.pt")
