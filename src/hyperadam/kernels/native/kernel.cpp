@@ -155,11 +155,11 @@ void hyperadam_column_sums(const Rule* rule, int64_t runs, int64_t n, const Rows
 // One step: the new state and the update. `next` may be `old` itself.
 void hyperadam_forward(const Rule* rule, int64_t runs, int64_t n, const Rows* grad, const State* old, const Sums* sums,
                     const State* next, const Rows* update) {
-  const Shape k(*rule);
   const Slices slices(n, (n + B * SLICE_BLOCKS - 1) / (B * SLICE_BLOCKS));
 #pragma omp parallel num_threads(rule->threads)
   {
     FlushSubnormals flush;
+    const Shape k(*rule);  // a copy for each thread, which the compiler can keep in registers
     Buffer buffer(floats<Forward, Tail>(k));
     Arena arena = buffer.arena();
     const Forward t(k, arena);
@@ -201,6 +201,7 @@ void hyperadam_backward(const Rule* rule, int64_t runs, int64_t n, const Rows* g
 #pragma omp parallel num_threads(rule->threads)
     {
       FlushSubnormals flush;
+      const Shape k(*rule);  // a thread's own, as in forward
       Buffer buffer(floats<Forward, Backward, Tail, Tail, Tail>(k));
       Arena arena = buffer.arena();
       const Forward t(k, arena);
