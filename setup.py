@@ -14,7 +14,7 @@ from setuptools.command.build_ext import build_ext
 NATIVE = Path("src/hyperadam/kernels/native")
 # No -fwrapv, which Python's own flags bring along: it costs 7 %.
 FLAGS = (
-    "-O3 -std=c++17 -fno-wrapv -funroll-loops -ffp-contract=fast "
+    "-O3 -g0 -std=c++17 -fno-wrapv -funroll-loops -ffp-contract=fast "
     "-fno-math-errno -fno-trapping-math -ffinite-math-only -fno-signed-zeros"
 )
 INSTRUCTION_SETS = {"portable": "-DHYPERADAM_LANES=4"}

@@ -248,6 +248,7 @@ def main() -> None:
     for size in ("16k", "100k") if arguments.quick else SIZES:
         print(f"{size} coordinates …", file=sys.stderr, flush=True)
         result["steps"][size] = time_steps(size, ROUNDS[size])
+        result["peak_flops"] = max(result["peak_flops"], matrix_product_peak())  # a busy moment must not lower the bar
     print("periods …", file=sys.stderr, flush=True)
     result["unroll"] = time_unrolls(arguments.threads, 1 if arguments.quick else 3, arguments.rounds)
     print_report(result)
