@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from hyperadam.commands import common
 from hyperadam.experiments import weights_sha256
-from hyperadam.weights import ALIASES, list_weights, load_rule
+from hyperadam.weights import list_weights, load_rule
 
 if TYPE_CHECKING:
     from hyperadam.commands.common import Commands
@@ -35,9 +35,6 @@ def list_all(options: argparse.Namespace) -> None:
     for name in list_weights():
         rule = load_rule(name)
         print(f"{name:16}  {rule.kind:10}  {rule.provenance.get('what', '')}")
-    for alias, name in ALIASES.items():
-        if alias not in list_weights():
-            print(f"{alias:16}  stands for {name}")
 
 
 def show_one(options: argparse.Namespace) -> None:

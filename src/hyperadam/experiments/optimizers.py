@@ -16,7 +16,7 @@ from torch import Tensor
 from hyperadam.experiments.rates import default_rate
 from hyperadam.experiments.steppers import RuleStepper, Stepper, TorchStepper
 from hyperadam.rules import RULES, UpdateRule
-from hyperadam.weights.loader import ALIASES, SUFFIX, check_finite, list_weights, load_rule
+from hyperadam.weights.loader import SUFFIX, check_finite, list_weights, load_rule
 
 
 class Baseline(NamedTuple):
@@ -98,7 +98,7 @@ class OptimizerSpec:
 
 def names() -> tuple[str, ...]:
     """What :func:`find` knows without a path: the hand-made optimizers, then shipped weights."""
-    return (*BASELINES, *sorted({*list_weights(), *ALIASES}))
+    return (*BASELINES, *list_weights())
 
 
 def find(

@@ -67,6 +67,7 @@ class Settings:
 
 _NEAR_ADAM = Settings(
     tasks=("mnist-mlp", "mnist-mlp", "mnist-mlp", "mnist14-mlp"),
+    updates=2400,
     lengths=(100, 100, 100, 100, 100, 300),
     relative=True,
     exact_from=600,

@@ -194,6 +194,8 @@ class Trainer:
     def provenance(self) -> dict[str, Any]:
         """What made the weights: goes into their file."""
         return {
+            "made_by": "hyperadam meta-train",
+            "what": f"meta-trained on {', '.join(dict.fromkeys(self.settings.tasks))}, seed {self.settings.seed}",
             "settings": self.settings.as_dict(),
             "updates": self.update,
             "validation": [[update, round(value, 5)] for update, value in self.curve],

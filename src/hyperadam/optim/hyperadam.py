@@ -15,8 +15,8 @@ class HyperAdam(LearnedOptimizer):
 
     >>> opt = hyperadam.HyperAdam(model.parameters())  # in place of torch.optim.Adam(model.parameters())
 
-    Until meta-trained weights are shipped, the default ``weights="hyperadam"`` stands for ``"adam-init"``: an untrained rule
-    that behaves like an average of Adams. The arguments are those of :class:`LearnedOptimizer`.
+    The default weights are meta-trained; ``weights="adam-init"`` is an untrained rule that behaves like an average of Adams.
+    The arguments are those of :class:`LearnedOptimizer`.
     """
 
     rule_class = HyperAdamRule

@@ -18,10 +18,6 @@ from hyperadam.rules.base import FORMAT, METADATA
 SHIPPED = Path(__file__).parent
 SUFFIX = ".safetensors"
 
-#: What a name stands for as long as no file of that name is shipped. Until meta-trained weights exist, ``hyperadam`` is the
-#: untrained start that behaves like Adam, so that ``HyperAdam(params)`` is useful from the first day.
-ALIASES = {"hyperadam": "adam-init"}
-
 
 class WeightsError(ValueError):
     """Weights that are not there, not readable, or not those of the rule that was asked for."""
@@ -63,15 +59,14 @@ def _find(name_or_path: str | os.PathLike[str]) -> Path:
     """Where the weights should be; an unknown name is refused here, with what could have been meant."""
     if not isinstance(name_or_path, str) or name_or_path.endswith(SUFFIX) or any(c in name_or_path for c in "/\\"):
         return Path(name_or_path)
-    shipped = list_weights()
-    name = name_or_path if name_or_path in shipped else ALIASES.get(name_or_path, name_or_path)
+    shipped, name = list_weights(), name_or_path
     if name in shipped:
         return SHIPPED / f"{name}{SUFFIX}"
     listed = ", ".join(map(repr, shipped)) or "none"
     if name in RULES:
         instead = f"pass a {RULES[name].__name__} or a path to a {SUFFIX} file"
         raise WeightsError(f"weights {name!r} are not shipped yet: {instead}; shipped: {listed}")
-    near = difflib.get_close_matches(name, [*shipped, *ALIASES], n=3)
+    near = difflib.get_close_matches(name, shipped, n=3)
     hint = f"did you mean {' or '.join(map(repr, near))}? " if near else ""
     raise WeightsError(f"there are no shipped weights named {name!r}: {hint}shipped: {listed}; a path ends in {SUFFIX}")
 
