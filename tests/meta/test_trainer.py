@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from hyperadam import load_rule
+from hyperadam.data.catalog import MNIST
 from hyperadam.meta import PRESETS, Settings, Trainer, checkpoint, preset
 from tests.meta import toys
 
@@ -49,14 +50,24 @@ def same(a, b):
 
 
 def test_it_learns(tmp_path):
-    trainer = Trainer(dataclasses.replace(SETTINGS, updates=60), tmp_path)
-    before = trainer.validate()
+    trainer = Trainer(dataclasses.replace(SETTINGS, updates=150), tmp_path)
+    before = trainer.validate().plain
     rounds = finish(trainer)
-    assert len(rounds) == 60
-    assert trainer.best < 0.8 * before
+    assert len(rounds) == 150
+    assert min(result.plain for result in trainer.curve) < 0.8 * before
     rule = load_rule(tmp_path / "best.safetensors")
     assert rule.provenance["settings"]["seed"] == 0
-    assert [value for _, value in rule.provenance["validation"]][-1] == round(trainer.best, 5)
+    assert rule.provenance["data"] == {}  # the bowl is made of random numbers
+    assert rule.provenance["preset"] is None
+    *_, (update, plain, scaled) = rule.provenance["validation"]
+    assert update == rule.provenance["updates"]
+    assert (plain + scaled) / 2 == pytest.approx(trainer.best, abs=1e-5)
+
+
+def test_provenance_names_preset_and_data(tmp_path):
+    about = Trainer(dataclasses.replace(preset("hyperadam"), seed=5), tmp_path).provenance()
+    assert about["preset"] == "hyperadam"
+    assert about["data"] == {"mnist": MNIST.sha256}
 
 
 def test_resuming_repeats_the_uninterrupted_run_bit_for_bit(tmp_path):

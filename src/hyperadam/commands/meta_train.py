@@ -15,7 +15,7 @@ import torch.distributed as dist
 
 from hyperadam.commands import common
 from hyperadam.meta import PRESETS, Settings, Trainer, preset, ranks
-from hyperadam.meta.trainer import Round
+from hyperadam.meta.trainer import Round, Validation
 from hyperadam.rules import RULES
 
 if TYPE_CHECKING:
@@ -140,11 +140,11 @@ class Log:
             if target is not None:
                 target.close()
 
-    def __call__(self, outcome: Round, validation: float | None) -> None:
+    def __call__(self, outcome: Round, validation: Validation | None) -> None:
         if self.file is None:
             return
         trainer, last = self.trainer, max(outcome.losses, default=None)
-        entry = outcome._asdict() | {"validation": validation, "seconds": round(trainer.seconds, 2)}
+        entry = outcome._asdict() | {"validation": validation and validation._asdict(), "seconds": round(trainer.seconds, 2)}
         self.file.write(json.dumps(entry) + "\n")
         self.file.flush()
         if self.board is not None:
@@ -159,12 +159,13 @@ class Log:
         label = f"update {outcome.update}{loss}, best {trainer.best:.4f}{wrong}" if self.line.live else "meta-training"
         self.line(label, share)
 
-    def validation(self, value: float) -> None:
+    def validation(self, result: Validation) -> None:
         """A line of its own for a result of validation."""
         if self.file is None:
             return
         self.line.close()
-        best = " (best)" if value == self.trainer.best else ""
-        print(f"update {self.trainer.update:6}  validation {value:.4f}{best}", flush=True)
+        best = "  best so far" if result.score == self.trainer.best else ""
+        scaled = f", under Random Scaling {result.scaled:.4f}" if self.trainer.settings.scaling else ""
+        print(f"update {result.update:6}  validation {result.plain:.4f}{scaled}{best}", flush=True)
         if self.board is not None:
-            self.board.add_scalar("validation", value, self.trainer.update)
+            self.board.add_scalars("validation", {"plain": result.plain, "scaled": result.scaled}, result.update)

@@ -8,10 +8,13 @@ import torch
 from torch import Tensor
 
 from hyperadam.data import draws
+from hyperadam.data.draws import Seeds
 from hyperadam.tasks.base import Task
 
 #: The convex function: its dimension, and where its terms are cut off.
 CONVEX_SIZE, CONVEX_LIMIT = 20, 10.0
+#: Random Scaling: the logarithms of the scales of ``w`` and of ``z`` are uniform up to these, either way.
+WEIGHT_SPREAD, CONVEX_SPREAD = 3.0, 1.0
 
 
 class Learner:
@@ -24,9 +27,9 @@ class Learner:
         self.task, self.seeds = task, [seed]
         k = CONVEX_SIZE if convex else 0
         self.p = task.p + k
-        spread = torch.cat([torch.full((task.p,), 3.0), torch.full((k,), 1.0)]) if scaling else torch.zeros(self.p)
-        self.scale = torch.exp(spread * self._uniform("scale", self.p))
-        self.bottom = self._uniform("bottom", k)
+        spread = torch.cat([torch.full((task.p,), WEIGHT_SPREAD), torch.full((k,), CONVEX_SPREAD)])
+        self.scale = random_scale(self.seeds, spread if scaling else torch.zeros(self.p))[0]
+        self.bottom = _uniform(self.seeds, "bottom", k)[0]
 
     def init(self) -> Tensor:
         """Where a rollout starts, ``(1, p)``: the task's start, and zeros for ``z``, both divided by the scale."""
@@ -51,6 +54,12 @@ class Learner:
             (grad,) = torch.autograd.grad(loss, point, create_graph=graph)
         return loss.detach(), grad, point
 
-    def _uniform(self, purpose: str, count: int) -> Tensor:
-        """Uniform in [-1, 1), ``(count,)``."""
-        return (2 * draws.uniform(draws.keys(self.seeds, f"meta {purpose}"), count) - 1)[0].float()
+
+def random_scale(seeds: Seeds, spread: Tensor) -> Tensor:
+    """``exp(U(-spread, spread))`` for every run and coordinate, ``(runs, p)``."""
+    return torch.exp(spread * _uniform(seeds, "scale", len(spread)))
+
+
+def _uniform(seeds: Seeds, purpose: str, count: int) -> Tensor:
+    """Uniform in [-1, 1), ``(runs, count)``."""
+    return (2 * draws.uniform(draws.keys(seeds, f"meta {purpose}"), count) - 1).float()

@@ -53,13 +53,18 @@ class Settings:
             if self.start == "near-adam":
                 if not isinstance(rule, HyperAdamRule):
                     raise ValueError(f"start 'near-adam' is HyperAdam's alone, not {self.rule}'s")
-                rule.start_near_adam(self.total_weight)
+                rule.start_near_adam(self.total_weight, constant=False)
             elif self.start != "published":
                 raise ValueError(f"start must be 'published' or 'near-adam', got {self.start!r}")
             if isinstance(rule, HyperAdamRule) and rule.preprocess:
                 with torch.no_grad():
                     rule.theta_p.mul_(self.input_scale / 0.1)
         return rule
+
+    @property
+    def preset(self) -> str | None:
+        """The preset these settings are, whatever the seed; ``None`` if they are nobody's."""
+        return next((name for name, other in PRESETS.items() if replace(other, seed=self.seed) == self), None)
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)

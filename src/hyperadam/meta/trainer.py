@@ -17,7 +17,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from hyperadam import tasks
-from hyperadam.data import draws
+from hyperadam.data import catalog, draws
 from hyperadam.kernels import make_tape
 from hyperadam.meta import checkpoint
 from hyperadam.meta.estimators import BPTT, Position
@@ -54,6 +54,19 @@ class Round(NamedTuple):
     nonfinite: int
 
 
+class Validation(NamedTuple):
+    """Mean final losses of the averaged rule on fresh runs of the first task, plain and under Random Scaling."""
+
+    update: int
+    plain: float
+    scaled: float
+
+    @property
+    def score(self) -> float:
+        """What decides: the two weigh the same."""
+        return (self.plain + self.scaled) / 2
+
+
 class Trainer:
     """Meta-trains a rule as ``settings`` say, in the directory ``out``.
 
@@ -75,7 +88,7 @@ class Trainer:
         self.update, self.diverged, self.nonfinite, self.seconds = 0, 0, 0, 0.0
         self.norms: dict[int, deque[float]] = {}
         self.best = math.inf
-        self.curve: list[tuple[int, float]] = []
+        self.curve: list[Validation] = []
         slots = range(self.rank, settings.rollouts, self.ranks)
         self.rollouts = [self._begin(slot, 0, stagger=True) for slot in slots]
         self._resume()
@@ -179,30 +192,42 @@ class Trainer:
 
     # Validation and files ---------------------------------------------------------------------------------------------
 
-    def validate(self) -> float:
-        """The averaged rule's mean final loss on fresh runs of the first task; the best is kept in ``best.safetensors``."""
-        s = self.settings
-        value = float(final_losses(self.average, self.tasks[s.tasks[0]], s.validation_runs, s.validation_steps).mean())
-        self.curve.append((self.update, value))
-        if value < self.best:
-            self.best = value
+    def validate(self) -> Validation:
+        """How the averaged rule does on fresh runs of the first task, as it is and, if rollouts are, under Random Scaling; the
+        best by their mean is kept in ``best.safetensors``."""
+        s, task = self.settings, self.tasks[self.settings.tasks[0]]
+
+        def mean(scaled: bool) -> float:
+            return float(final_losses(self.average, task, s.validation_runs, s.validation_steps, scaled).mean())
+
+        plain = mean(scaled=False)
+        result = Validation(self.update, plain, mean(scaled=True) if s.scaling else plain)
+        self.curve.append(result)
+        if result.score < self.best:
+            self.best = result.score
             if self.rank == 0:
                 self.average.provenance = self.provenance()
                 self.average.save(self.out / "best.safetensors")
-        return value
+        return result
 
     def provenance(self) -> dict[str, Any]:
         """What made the weights: goes into their file."""
         return {
             "made_by": "hyperadam meta-train",
             "what": f"meta-trained on {', '.join(dict.fromkeys(self.settings.tasks))}, seed {self.settings.seed}",
+            "preset": self.settings.preset,
             "settings": self.settings.as_dict(),
+            "data": {name: catalog.find(name).sha256 for name in sorted(self._datasets())},
             "updates": self.update,
-            "validation": [[update, round(value, 5)] for update, value in self.curve],
+            "validation": [[update, round(plain, 5), round(scaled, 5)] for update, plain, scaled in self.curve],
             "diverged": self.diverged,
             "nonfinite": self.nonfinite,
             "seconds": round(self.seconds),
         }
+
+    def _datasets(self) -> set[str]:
+        """The datasets of the tasks; generated data have no name."""
+        return {task.dataset for task in self.tasks.values() if hasattr(task, "dataset")}
 
     def save(self) -> None:
         """Checkpoint this rank; the others save their own rollouts."""
@@ -221,7 +246,7 @@ class Trainer:
             "rollouts": rollouts,
             "counts": (self.diverged, self.nonfinite, self.seconds),
             "best": self.best,
-            "curve": self.curve,
+            "curve": [tuple(result) for result in self.curve],
         }
         checkpoint.save(self._path(), content)
 
@@ -235,7 +260,8 @@ class Trainer:
         self.rule.load_state_dict(content["rule"])
         self.average.load_state_dict(content["average"])
         self.optimizer.load_state_dict(content["optimizer"])
-        self.update, self.best, self.curve = content["update"], content["best"], content["curve"]
+        self.update, self.best = content["update"], content["best"]
+        self.curve = [Validation(*result) for result in content["curve"]]
         self.norms = {index: deque(values, maxlen=MEMORY) for index, values in content["norms"].items()}
         self.diverged, self.nonfinite, self.seconds = content["counts"]
         self.rollouts = []
@@ -262,7 +288,7 @@ class Trainer:
     def _path(self) -> Path:
         return self.out / (f"checkpoint-{self.rank}.pt" if self.ranks > 1 else "checkpoint.pt")
 
-    def run(self, report: Callable[[Round, float | None], None], stop: Callable[[], bool], save_every: float = 60.0) -> None:
+    def run(self, report: Callable[[Round, Validation | None], None], stop: Callable[[], bool], save_every: float = 60.0) -> None:
         """Train to the last update, or until ``stop`` says so; ``report`` gets every round, and each validation's result."""
         saved = time.monotonic()
         while self.update < self.settings.updates and not stop():

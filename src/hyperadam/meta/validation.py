@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from hyperadam.kernels import make_tape
+from hyperadam.meta.learner import WEIGHT_SPREAD, random_scale
 from hyperadam.rules.base import UpdateRule
 from hyperadam.tasks.base import Task
 
@@ -16,16 +17,21 @@ FIRST_SEED = 10**9
 
 
 @torch.no_grad()
-def final_losses(rule: UpdateRule[Any], task: Task[Any], runs: int, steps: int, first_seed: int = FIRST_SEED) -> Tensor:
-    """Mean loss, over the batches each run was trained on, at its last parameters: ``(runs,)``, infinite if it diverged."""
+def final_losses(
+    rule: UpdateRule[Any], task: Task[Any], runs: int, steps: int, scaled: bool = False, first_seed: int = FIRST_SEED
+) -> Tensor:
+    """Mean loss, over the batches each run was trained on, at its last parameters: ``(runs,)``, infinite if it diverged.
+
+    ``scaled`` runs see the task through Random Scaling, as rollouts of meta-training do."""
     seeds = range(first_seed, first_seed + runs)
-    params = task.init(seeds)
+    scale = random_scale(seeds, torch.full((task.p,), WEIGHT_SPREAD)) if scaled else torch.ones(1, 1)
+    params = task.init(seeds) / scale
     tape = make_tape(rule)
     state = rule.init_state(params)
     for step in range(steps):
-        _, grad = task.loss_and_grad(params, task.batch(seeds, step))
+        _, grad = task.loss_and_grad(params * scale, task.batch(seeds, step))
         tape.start(state)
-        params -= rule.step_size * tape.step(torch.nan_to_num(grad))
+        params -= rule.step_size * tape.step(torch.nan_to_num(grad * scale))
         state = rule.State(*(x.clone() for x in tape.state))
-    losses = task.final_loss(params, seeds, steps)
+    losses = task.final_loss(params * scale, seeds, steps)
     return torch.where(losses.isfinite(), losses, torch.inf)

@@ -136,13 +136,16 @@ class HyperAdamRule(UpdateRule[HyperAdamState]):
         return math.inf if self.decay_bound is None else 1 / math.sqrt((1 - self.decay_bound) * (1 - GAMMA_MAX))
 
     @torch.no_grad()
-    def start_near_adam(self, total_weight: float = 1.0) -> HyperAdamRule:
-        """Make the rule behave like Adam: constant decay rates spread about (0.9, 0.999), equal weights summing to
-        ``total_weight``. The LSTM keeps its random start, so there is something to learn from."""
+    def start_near_adam(self, total_weight: float = 1.0, constant: bool = True) -> HyperAdamRule:
+        """Make the rule behave like Adam: decay rates spread about (0.9, 0.999), equal weights summing to ``total_weight``.
+
+        They are ``constant``, or else so on average alone: the matrices then keep their random start, and the LSTM is heard
+        from the first meta-update on."""
         J = self.candidates
         pairs = [(b, r) for r in (0.999, 0.99, 0.98, 0.95, 0.9) for b in (0.9, 0.95, 0.8, 0.5)]
-        for theta in (self.theta_u, self.theta_r, self.theta_q):
-            theta.zero_()
+        if constant:
+            for theta in (self.theta_u, self.theta_r, self.theta_q):
+                theta.zero_()
         for j in range(J):
             beta, gamma = pairs[j % len(pairs)]
             gamma_min, gamma_max = 0.0, 1.0
