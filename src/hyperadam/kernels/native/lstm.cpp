@@ -45,6 +45,18 @@ struct BackwardScratch : CellBackward {
       : CellBackward(k.X, k.L, k.L, 0, arena), d_next_c(k, arena), d_s(k, arena), d_c(k, arena) {}
 };
 
+// What is not a number is lost where the exponentials clamp their argument. Without norms or moments around the cell nothing
+// else would carry it on, and a rule would go on as if nothing were wrong: found by its bits among the inputs, it is put back.
+void put_back_not_a_number(const Cell& k, const float* xs, Block next_s, Block next_c) {
+  for (int l = 0; l < B; l += V) {
+    vf total = {};
+    for (int j = 0; j < k.X + k.L; j++) total += load(xs + j * B + l);
+    const vi lost = ((vi)total & 0x7fffffff) > 0x7f800000;
+    for (int i = 0; i < V; i++)
+      for (int j = 0; j < k.L && lost[i]; j++) next_s[j][l + i] = next_c[j][l + i] = total[i];
+  }
+}
+
 }  // namespace
 
 extern "C" {
@@ -67,8 +79,9 @@ void hyperadam_lstm_forward(const Lstm* lstm, int64_t runs, int64_t n, const Row
       slices.for_each_block(item % slices.count, [&](int64_t i, int lanes) {
         const Block inputs = at(*x, run, i), to_s = at(*next_s, run, i), to_c = at(*next_c, run, i);
         for (int j = 0; j < k.X; j++) prefetch(inputs[j]), load_lanes(t.xs + j * B, inputs[j], lanes);
-        lstm_cell(k, t.s_tail.load(at(*s, run, i), lanes), t.c_tail.load(at(*c, run, i), lanes),
-                  t.s_tail.target(to_s, lanes), t.c_tail.target(to_c, lanes), t);
+        const Block new_s = t.s_tail.target(to_s, lanes), new_c = t.c_tail.target(to_c, lanes);
+        lstm_cell(k, t.s_tail.load(at(*s, run, i), lanes), t.c_tail.load(at(*c, run, i), lanes), new_s, new_c, t);
+        put_back_not_a_number(k, t.xs, new_s, new_c);
         t.s_tail.store(to_s, lanes), t.c_tail.store(to_c, lanes);
       });
     }
