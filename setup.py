@@ -52,7 +52,7 @@ class WithKernel(Distribution):
 extensions = [
     Extension(
         f"hyperadam.kernels.native.{name}",
-        sources=[str(NATIVE / "kernel.cpp"), str(NATIVE / "cpu.cpp")],
+        sources=[str(path) for path in sorted(NATIVE.glob("*.cpp"))],
         depends=[str(path) for path in sorted(NATIVE.glob("*.h"))],
         extra_compile_args=[*FLAGS.split(), *flags.split(), *([] if sys.platform == "darwin" else ["-fopenmp"])],
         extra_link_args=[] if sys.platform == "darwin" else ["-fopenmp"],

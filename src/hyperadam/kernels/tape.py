@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -25,11 +26,12 @@ class Tape:
         tape.gradients()                      # of the rule's parameters, summed over the period
 
     What happens between the steps, that is the learner, is the caller's affair, and so no graph of the learner is kept.
-    This one serves every rule by autograd over single steps.
+    This one serves every rule by autograd over single steps, of the rule itself or of a ``forward`` in its stead.
     """
 
-    def __init__(self, rule: UpdateRule[Any]) -> None:
+    def __init__(self, rule: UpdateRule[Any], forward: Callable[..., Any] | None = None) -> None:
         self.rule = rule
+        self._forward = forward or rule
         self._steps: list[tuple[Tensor, Any, Tensor, Any]] = []
         self._d_state: list[Tensor | None] = []
         self._gradients: list[Tensor] = []
@@ -52,7 +54,7 @@ class Tape:
         with torch.enable_grad():
             g = grad.detach().requires_grad_()
             old = self.rule.State(*(x.detach().requires_grad_() for x in self._state))
-            update, new = self.rule(g, old)
+            update, new = self._forward(g, old)
         self._steps.append((g, old, update, new))
         self._state = self.rule.State(*(x.detach() for x in new))
         return update.detach()

@@ -4,15 +4,13 @@
 
 // Gradients of the weights as one slice of coordinates adds them up; matrix rows padded to whole vectors.
 struct WeightGradients {
-  float *theta_p, *b_p, *theta_l, *b_l, *theta_d, *b_d, *theta_q, *b_q;
+  float *theta_p, *b_p, *theta_d, *b_d, *theta_q, *b_q;
+  CellGradients lstm;
 
-  static int pad(int columns) { return (columns + V - 1) / V * V; }
-
-  WeightGradients(const Shape& k, Arena& arena) {
+  WeightGradients(const Shape& k, Arena& arena) : lstm(k.cell, arena) {
     theta_p = arena.floats(k.J), b_p = arena.floats(k.J);
-    theta_l = arena.floats(4 * k.L * pad(k.X + k.L)), b_l = arena.floats(4 * k.L);
-    theta_d = arena.floats(2 * k.J * pad(k.Q)), b_d = arena.floats(2 * k.J);
-    theta_q = arena.floats(k.J * pad(k.S)), b_q = arena.floats(k.J);
+    theta_d = arena.floats(2 * k.J * padded(k.Q)), b_d = arena.floats(2 * k.J);
+    theta_q = arena.floats(k.J * padded(k.S)), b_q = arena.floats(k.J);
   }
 
   // Add to a dense vector in the order of the rule's weights.
@@ -23,9 +21,9 @@ struct WeightGradients {
     };
     const int P = k.preprocess ? k.J : 0;
     add(theta_p, P, 1, 1), add(b_p, P, 1, 1);
-    add(theta_l, 4 * k.L, k.X + k.L, pad(k.X + k.L)), add(b_l, 4 * k.L, 1, 1);
-    add(theta_d, 2 * k.J, k.Q, pad(k.Q)), add(b_d, 2 * k.J, 1, 1);
-    add(theta_q, k.J, k.S, pad(k.S)), add(b_q, k.J, 1, 1);
+    add(lstm.theta, 4 * k.L, k.X + k.L, padded(k.X + k.L)), add(lstm.b, 4 * k.L, 1, 1);
+    add(theta_d, 2 * k.J, k.Q, padded(k.Q)), add(b_d, 2 * k.J, 1, 1);
+    add(theta_q, k.J, k.S, padded(k.S)), add(b_q, k.J, 1, 1);
   }
 };
 
@@ -33,79 +31,21 @@ struct WeightGradients {
 struct Transposed {
   float *theta_l, *theta_d, *theta_q;
 
-  Transposed(const Shape& k, Arena& arena) {
-    auto transpose = [&arena](const float* W, int rows, int columns) {
-      float* out = arena.floats((int64_t)rows * columns);
-      for (int r = 0; r < rows; r++)
-        for (int c = 0; c < columns; c++) out[c * rows + r] = W[r * columns + c];
-      return out;
-    };
-    theta_l = transpose(k.theta_l, 4 * k.L, k.X + k.L);
-    theta_d = transpose(k.theta_d, 2 * k.J, k.Q);
-    theta_q = transpose(k.theta_q, k.J, k.S);
-  }
+  Transposed(const Shape& k, Arena& arena)
+      : theta_l(transposed(k.cell.theta, 4 * k.L, k.X + k.L, arena)), theta_d(transposed(k.theta_d, 2 * k.J, k.Q, arena)),
+        theta_q(transposed(k.theta_q, k.J, k.S, arena)) {}
 };
 
 // Adjoints inside a block, each [rows][B], and the sums over coordinates that the norms need.
-struct Backward {
-  float *update, *g, *gn, *xs, *s, *gates, *ms, *decays, *rho, *transposed;
+struct Backward : CellBackward {
+  float *update, *g, *gn, *ms, *decays, *rho;
   double *k_g, *k_m, *k_s;  // sums of (adjoint of the normalised) times (what was normalised)
 
-  Backward(const Shape& k, Arena& arena) {
+  Backward(const Shape& k, Arena& arena) : CellBackward(k.X, k.S, k.L, k.Q, arena) {
     update = arena.rows(1), g = arena.rows(1), gn = arena.rows(1);
-    xs = arena.rows(k.X + k.L), s = arena.rows(k.S), gates = arena.rows(4 * k.L);
     ms = arena.rows(k.Q), decays = arena.rows(2 * k.J), rho = arena.rows(k.J);
-    const int widest = k.X + k.L > k.Q ? k.X + k.L : k.Q;
-    transposed = arena.rows(WeightGradients::pad(widest));
   }
 };
-
-template <int columns>
-static INLINE void outer_tile(const float* d, const float* in, int stride, float* W, int rows) {
-  constexpr int r2 = 2;
-  for (int r = 0; r < rows; r += r2) {
-    const int second = r + 1 < rows ? 1 : 0;  // the last row of an odd number is done twice and stored once
-    vf acc[r2][columns];
-    for (int c = 0; c < columns; c++) acc[0][c] = load(W + r * stride + c * V), acc[1][c] = load(W + (r + second) * stride + c * V);
-    for (int l = 0; l < B; l++) {
-      vf d0 = splat(d[r * B + l]), d1 = splat(d[(r + second) * B + l]);
-      for (int c = 0; c < columns; c++) {
-        vf x = load(in + l * stride + c * V);
-        acc[0][c] += d0 * x, acc[1][c] += d1 * x;
-      }
-    }
-    if (second)
-      for (int c = 0; c < columns; c++) store(W + (r + 1) * stride + c * V, acc[1][c]);
-    for (int c = 0; c < columns; c++) store(W + r * stride + c * V, acc[0][c]);
-  }
-}
-
-// W[rows][K] += d[rows][B] in[K][B]^T and b[rows] += d summed over lanes.
-static void outer(const float* d, const float* in, int K, int rows, float* W, float* b, float* transposed) {
-  const int stride = WeightGradients::pad(K);
-  for (int k = 0; k < K; k += V)
-    for (int l = 0; l < B; l += V) {
-      vf x[V];
-      for (int i = 0; i < V; i++) x[i] = k + i < K ? load(in + (k + i) * B + l) : vf{};
-      transpose(x);
-      for (int i = 0; i < V; i++) store(transposed + (l + i) * stride + k, x[i]);
-    }
-  int c = 0;
-  for (; c + 5 * V <= stride; c += 5 * V) outer_tile<5>(d, transposed + c, stride, W + c, rows);
-  for (; c + 3 * V <= stride; c += 3 * V) outer_tile<3>(d, transposed + c, stride, W + c, rows);
-  for (; c < stride; c += V) outer_tile<1>(d, transposed + c, stride, W + c, rows);
-  for (int r = 0; r < rows; r++) {
-    vf total = {};
-    for (int l = 0; l < B; l += V) total += load(d + r * B + l);
-    b[r] += hsum(total);
-  }
-}
-
-static INLINE float dot(const float* a, const float* b) {
-  vf total = {};
-  for (int l = 0; l < B; l += V) total += load(a + l) * load(b + l);
-  return hsum(total);
-}
 
 // Through lines 18 to 9: adjoints of the moments, of the decay rates' and the weight field's inputs.
 static INLINE void adam_cell_backward(const Shape& k, const Norms& norms, const Transposed& T, const BlockState& old,
@@ -159,37 +99,20 @@ static INLINE void state_cell_backward(const Shape& k, const Norms& norms, const
                                        const BlockState& old, const Forward& t, const BlockState& d_next,
                                        const BlockState& d_old, const Backward& a, const WeightGradients& w) {
   const int J = k.J;
-  for (int j = 0; j < k.S; j++)
+  for (int j = 0; j < k.S; j++) {
+    prefetch(d_next.s[j]);
     for (int l = 0; l < B; l += V)
       store(a.s + j * B + l, load(a.s + j * B + l) + load(d_next.s[j] + l) + load(a.ms + (J + j) * B + l) * norms.s[j] -
                                  load(t.s + j * B + l) * norm_s[j]);
+  }
   if (k.lstm) {
-    for (int j = 0; j < J; j++) {
-      for (const BlockState* s : {&d_next, &d_old}) prefetch(s->s[j]), prefetch(s->c[j]);
-      for (int l = 0; l < B; l += V) {
-        const int at = j * B + l, row = J * B;
-        vf ei = load(t.gates + at), ef = load(t.gates + row + at), ez = load(t.gates + 2 * row + at), eo = load(t.gates + 3 * row + at);
-        vf ec = load(t.ec + at), inv_if = 1.f / ((ei + 1.f) * (ef + 1.f)), inv_zoc = 1.f / ((ez + 2.f) * (eo + 1.f) * (ec + 2.f));
-        vf i = inv_if * (ef + 1.f), f = inv_if * (ei + 1.f), o = inv_zoc * (ez + 2.f) * (ec + 2.f);
-        vf inv_z = inv_zoc * (eo + 1.f) * (ec + 2.f), inv_c = inv_zoc * (ez + 2.f) * (eo + 1.f);
-        vf z = -ez * inv_z, tanh_c = -ec * inv_c;
-        vf d_s = load(a.s + at), d_c = load(d_next.c[j] + l) + d_s * o * (4.f * (ec + 1.f) * inv_c * inv_c);
-        store(a.gates + at, d_c * z * i * (i * ei));
-        store(a.gates + row + at, d_c * load(old.c[j] + l) * f * (f * ef));
-        store(a.gates + 2 * row + at, d_c * i * (4.f * (ez + 1.f) * inv_z * inv_z));
-        store(a.gates + 3 * row + at, d_s * tanh_c * o * (o * eo));
-        store(d_old.c[j] + l, d_c * f);
-      }
-    }
-    multiply(T.theta_l, nullptr, a.gates, 4 * J, a.xs, k.X + J);
-    outer(a.gates, t.xs, k.X + J, 4 * J, w.theta_l, w.b_l, a.transposed);
-    for (int j = 0; j < J; j++) memcpy(d_old.s[j], a.xs + (k.X + j) * B, B * sizeof(float));
+    lstm_cell_backward(k.cell, T.theta_l, old.c, t, d_next.c, d_old.s, d_old.c, a, w.lstm);
   } else {
     memcpy(a.xs, a.s, k.X * B * sizeof(float));
     for (int j = 0; j < k.S; j++) memset(d_old.s[j], 0, B * sizeof(float));
   }
-  outer(a.decays, t.ms, k.Q, 2 * J, w.theta_d, w.b_d, a.transposed);
-  outer(a.rho, t.s, k.S, J, w.theta_q, w.b_q, a.transposed);
+  outer(a.decays, t.ms, k.Q, 2 * J, w.theta_d, w.b_d, a.turned);
+  outer(a.rho, t.s, k.S, J, w.theta_q, w.b_q, a.turned);
   if (k.preprocess) {
     memset(a.gn, 0, B * sizeof(float));
     for (int j = 0; j < J; j++) {

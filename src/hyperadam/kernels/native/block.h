@@ -1,7 +1,9 @@
 // One block of B coordinates through the rule: the arithmetic of Algorithm 2 on [rows][B] arrays.
 #pragma once
+#include <initializer_list>
+
+#include "lstm.h"
 #include "step.h"
-#include "vec.h"
 
 constexpr double NORM_GUARD = 1e-16;
 constexpr float EPSILON = 1e-24f;
@@ -13,7 +15,8 @@ struct Shape {
   int J, X, S, L, Q;  // candidates; inputs of the state cell; rows of s; rows of c; inputs of the decay rates
   bool preprocess, lstm, normalize_state, bounded;
   float beta_max, inverse_q;
-  const float *theta_p, *b_p, *theta_l, *b_l, *theta_d, *b_d, *theta_q, *b_q;
+  const float *theta_p, *b_p, *theta_d, *b_d, *theta_q, *b_q;
+  Cell cell;
   int64_t weights;
 
   explicit Shape(const Rule& rule)
@@ -24,29 +27,11 @@ struct Shape {
     const float* w = rule.weights;
     auto take = [&w](int count) { const float* here = w; w += count; return here; };
     theta_p = take(preprocess ? J : 0), b_p = take(preprocess ? J : 0);
-    theta_l = take(4 * L * (X + J)), b_l = take(4 * L);
+    cell = {X, L, take(4 * L * (X + L)), nullptr}, cell.b = take(4 * L);
     theta_d = take(2 * J * Q), b_d = take(2 * J);
     theta_q = take(J * S), b_q = take(J);
     weights = w - rule.weights;
   }
-};
-
-// A part of one buffer handed out in 64-byte steps.
-struct Arena {
-  float* here;
-  float* rows(int64_t count) { return floats(count * B); }
-  float* floats(int64_t count) {
-    float* start = here;
-    here += (count + 15) / 16 * 16;
-    return start;
-  }
-};
-
-// Rows of one block: where they start and how far apart they are.
-struct Block {
-  float* data;
-  int64_t row;
-  INLINE float* operator[](int j) const { return data + j * row; }
 };
 
 struct BlockState {
@@ -60,65 +45,19 @@ struct Norms {
 };
 
 // What the forward pass of a block leaves behind for the backward pass, each [rows][B].
-struct Forward {
-  float *g, *gn;            // the gradient, and normalised
-  float *xs, *s;            // [x; s_{t-1}], the LSTM's inputs, and s_t
-  float *gates, *ec;        // e^-i, e^-f, e^-2z - 1, e^-o; e^-2c - 1
-  float *ms, *decays;       // [m'; s'], the decay rates' inputs; e^-u, e^-r
+struct Forward : CellForward {
+  float *g, *gn;       // the gradient, and normalised
+  float *ms, *decays;  // [m'; s'], the decay rates' inputs; e^-u, e^-r
   float *rho, *update;
 
-  Forward(const Shape& k, Arena& arena) {
+  Forward(const Shape& k, Arena& arena) : CellForward(k.X, k.S, k.L, arena) {
     g = arena.rows(1), gn = arena.rows(1), update = arena.rows(1);
-    xs = arena.rows(k.X + k.L), s = arena.rows(k.S);
-    gates = arena.rows(4 * k.L), ec = arena.rows(k.L);
     ms = arena.rows(k.Q), decays = arena.rows(2 * k.J), rho = arena.rows(k.J);
   }
 };
 
-// out[rows][B] = bias + W[rows][K] in[K][B] in register tiles of R x N vectors; no bias: nullptr.
-template <int rows>
-static INLINE void multiply_tile(const float* W, const float* bias, const float* in, int K, float* out) {
-  for (int l = 0; l < B; l += N * V) {
-    vf acc[rows][N];
-    for (int r = 0; r < rows; r++)
-      for (int n = 0; n < N; n++) acc[r][n] = splat(bias ? bias[r] : 0.f);
-    for (int k = 0; k < K; k++) {
-      vf x[N];
-      for (int n = 0; n < N; n++) x[n] = load(in + k * B + l + n * V);
-      for (int r = 0; r < rows; r++) {
-        vf w = splat(W[r * K + k]);
-        for (int n = 0; n < N; n++) acc[r][n] += w * x[n];
-      }
-    }
-    for (int r = 0; r < rows; r++)
-      for (int n = 0; n < N; n++) store(out + r * B + l + n * V, acc[r][n]);
-  }
-}
-
-static void multiply(const float* W, const float* bias, const float* in, int K, float* out, int rows) {
-  int r = 0;
-  for (; r + R <= rows; r += R) multiply_tile<R>(W + r * K, bias ? bias + r : nullptr, in, K, out + r * B);
-  for (; r < rows; r++) multiply_tile<1>(W + r * K, bias ? bias + r : nullptr, in, K, out + r * B);
-}
-
-// x = e^(times x + plus). In a loop of its own, so that many independent chains keep the units busy.
-static void exponentials(float* x, int rows, float times, float plus) {
-  for (int l = 0; l < rows * B; l += V) store(x + l, vexp(load(x + l), times, plus));
-}
-
-// x = e^-2x - 1: what tanh is made of, without cancellation where x is small.
-static void exponentials_for_tanh(float* x, int rows) {
-  for (int l = 0; l < rows * B; l += V) store(x + l, vexpm1(load(x + l), -2));
-}
-
-// Ask for the same row of the next block: 6J streams are too many for the hardware to follow.
-static INLINE void prefetch(const float* row) {
-  for (int l = 0; l < B; l += 16) __builtin_prefetch(row + B + l);
-}
-
 // F_h, line 8: the new s and c from the gradient and the old ones; s into the scratch, both into `next` if there is one.
 static INLINE void state_cell(const Shape& k, const Norms& norms, const BlockState& old, const BlockState* next, const Forward& t) {
-  const int J = k.J;
   for (int l = 0; l < B; l += V) store(t.gn + l, load(t.g + l) * norms.g);
   for (int j = 0; j < k.X; j++)
     for (int l = 0; l < B; l += V)
@@ -128,30 +67,7 @@ static INLINE void state_cell(const Shape& k, const Norms& norms, const BlockSta
     for (int j = 0; j < k.S && next; j++) memcpy(next->s[j], t.s + j * B, B * sizeof(float));
     return;
   }
-  for (int j = 0; j < J; j++) memcpy(t.xs + (k.X + j) * B, old.s[j], B * sizeof(float));
-  multiply(k.theta_l, k.b_l, t.xs, k.X + J, t.gates, 4 * J);
-  exponentials(t.gates, J, -1, 0);                // i
-  exponentials(t.gates + J * B, J, -1, -1);       // f, with the forget bias
-  exponentials_for_tanh(t.gates + 2 * J * B, J);  // z
-  exponentials(t.gates + 3 * J * B, J, -1, 0);    // o
-  for (int j = 0; j < J; j++) {
-    prefetch(old.s[j]), prefetch(old.c[j]);
-    if (next && next->s.data != old.s.data) prefetch(next->s[j]), prefetch(next->c[j]);
-    for (int l = 0; l < B; l += V) {  // c = c / (1+ef) - ez / ((1+ei)(2+ez)) over one denominator
-      const float *i = t.gates + j * B + l, *f = i + J * B, *z = f + J * B;
-      vf ef = load(f) + 1.f, ez = load(z), iz = (load(i) + 1.f) * (ez + 2.f);
-      vf c = (load(old.c[j] + l) * iz - ez * ef) / (iz * ef);
-      store(t.ec + j * B + l, c);
-      if (next) store(next->c[j] + l, c);
-    }
-  }
-  exponentials_for_tanh(t.ec, J);
-  for (int j = 0; j < J; j++)
-    for (int l = 0; l < B; l += V) {
-      vf ec = load(t.ec + j * B + l), s = -ec / ((ec + 2.f) * (load(t.gates + (3 * J + j) * B + l) + 1.f));
-      store(t.s + j * B + l, s);
-      if (next) store(next->s[j] + l, s);
-    }
+  lstm_cell(k.cell, old.s, old.c, next ? next->s : NOWHERE, next ? next->c : NOWHERE, t);
 }
 
 // Lines 9, 10 and 17 up to the sigmoids: e^-u and e^-r behind the decay rates, and the weight field.

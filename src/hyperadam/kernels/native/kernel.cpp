@@ -1,32 +1,8 @@
-// The entry points, one library for each instruction set: loops over runs and slices of coordinates on several threads.
-// A slice's extent and the order in which slices are added up do not depend on the number of threads: nor do the bits.
-#include <algorithm>
-#include <vector>
-
+// HyperAdam's entry points, one library for each instruction set: loops over runs and slices of coordinates on several threads.
 #include "backward.h"
-
-#if defined(__SSE__)
-#include <xmmintrin.h>
-#endif
+#include "slices.h"
 
 namespace {
-
-// Vanishing gradients leave subnormal moments behind, which are slow and worth nothing.
-struct FlushSubnormals {
-#if defined(__SSE__)
-  unsigned before = _mm_getcsr();
-  FlushSubnormals() { _mm_setcsr(before | 0x8040); }
-  ~FlushSubnormals() { _mm_setcsr(before); }
-#endif
-};
-
-struct Buffer {
-  std::vector<float> memory;
-  explicit Buffer(int64_t floats) : memory(floats + 16) {}
-  Arena arena() { return {(float*)(((uintptr_t)memory.data() + 63) & ~(uintptr_t)63)}; }
-};
-
-Block at(const Rows& rows, int64_t run, int64_t first) { return {rows.data + run * rows.run + first, rows.row}; }
 
 BlockState at(const State& s, int64_t run, int64_t i) {
   return {at(s.m, run, i), at(s.v, run, i), at(s.beta_hat, run, i), at(s.gamma_hat, run, i), at(s.s, run, i), at(s.c, run, i)};
@@ -53,14 +29,6 @@ struct Tail {
   }
 };
 
-// How many floats a set of working arrays takes: laid out once from nowhere.
-template <class... Arrays>
-int64_t floats(const Shape& k) {
-  Arena arena{nullptr};
-  (Arrays(k, arena), ...);
-  return arena.here - (float*)nullptr;
-}
-
 struct RunNorms {
   std::vector<float> m, s;
   Norms norms;
@@ -73,27 +41,6 @@ struct RunNorms {
     norms = {(float)(1 / std::sqrt(first[0] + NORM_GUARD)), m.data(), s.data()};
   }
 };
-
-// Whole blocks [first, last) of each slice of each run.
-struct Slices {
-  int64_t n, blocks, each, count;
-
-  Slices(int64_t n, int64_t wanted) : n(n), blocks((n + B - 1) / B) {
-    each = std::max<int64_t>(1, (blocks + wanted - 1) / std::max<int64_t>(1, wanted));
-    count = (blocks + each - 1) / each;
-  }
-  template <class Work>
-  void for_each_block(int64_t slice, Work work) const {
-    for (int64_t b = slice * each; b < std::min(blocks, (slice + 1) * each); b++) work(b * B, (int)std::min<int64_t>(B, n - b * B));
-  }
-};
-
-constexpr int64_t SLICE_BLOCKS = 64;
-
-void load_lanes(float* to, const float* from, int lanes) {
-  memset(to, 0, B * sizeof(float));
-  memcpy(to, from, lanes * sizeof(float));
-}
 
 double sum_of_squares(const float* x, int64_t n) {
   double total = 0;
@@ -119,7 +66,7 @@ void hyperadam_column_sums(const Rule* rule, int64_t runs, int64_t n, const Rows
   const Shape k(*rule);
   const bool second = sums->first != nullptr;
   const int columns = second ? k.S : 1 + k.J;
-  const Slices slices(n, (n + B * SLICE_BLOCKS - 1) / (B * SLICE_BLOCKS));
+  const Slices slices = state_slices(n);
   std::vector<double> partial(runs * slices.count * columns);
 #pragma omp parallel num_threads(rule->threads)
   {
@@ -155,7 +102,7 @@ void hyperadam_column_sums(const Rule* rule, int64_t runs, int64_t n, const Rows
 // One step: the new state and the update. `next` may be `old` itself.
 void hyperadam_forward(const Rule* rule, int64_t runs, int64_t n, const Rows* grad, const State* old, const Sums* sums,
                     const State* next, const Rows* update) {
-  const Slices slices(n, (n + B * SLICE_BLOCKS - 1) / (B * SLICE_BLOCKS));
+  const Slices slices = state_slices(n);
 #pragma omp parallel num_threads(rule->threads)
   {
     FlushSubnormals flush;
@@ -188,7 +135,7 @@ void hyperadam_forward(const Rule* rule, int64_t runs, int64_t n, const Rows* gr
 void hyperadam_backward(const Rule* rule, int64_t runs, int64_t n, const Rows* grad, const State* old, const Sums* sums,
                      const Rows* d_update, const State* d_next, const Rows* d_grad, const State* d_old, double* d_weights) {
   const Shape k(*rule);
-  const Slices slices(n, std::min(16 / std::min<int64_t>(runs, 16), (n + 16 * B - 1) / (16 * B)));
+  const Slices slices = weight_slices(runs, n);
   const int64_t items = runs * slices.count, own_floats = floats<WeightGradients>(k);
   const int columns = 1 + k.J + k.S;
   Buffer shared(k.weights + 64), gradients(items * own_floats);

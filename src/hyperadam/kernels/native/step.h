@@ -1,4 +1,4 @@
-// The plain C interface of the HyperAdam kernel: no header of Python or torch, floats and strides alone.
+// The plain C interface of the kernels: no header of Python or torch, floats and strides alone.
 #pragma once
 #include <cstdint>
 
@@ -17,6 +17,12 @@ struct Rule {
 struct Rows {
   float* data;
   int64_t run, row;
+};
+
+// A layer of LSTM cells with X inputs and L units: theta_x [4L][X], theta_s [4L][L], b [4L], row-major.
+struct Lstm {
+  int32_t X, L, threads;
+  float *theta_x, *theta_s, *b;
 };
 
 struct State {
