@@ -72,21 +72,26 @@ class Settings:
 
 _NEAR_ADAM = Settings(
     tasks=("mnist-mlp", "mnist-mlp", "mnist-mlp", "mnist14-mlp"),
-    updates=2400,
-    lengths=(100, 100, 100, 100, 100, 300),
+    updates=1200,
+    lengths=(100, 100, 100, 100, 100, 100, 300),
     relative=True,
-    exact_from=600,
+    exact_from=100,
+    lr=1.2e-3,
+    final_lr=5e-5,
+    average=0.99,
     start="near-adam",
     input_scale=30.0,
+    validate_every=100,
 )
+_RIVAL = Settings(updates=1200, rollouts=1, exact_from=0, validate_every=100)
 
 #: The presets by the name of the weights they make.
 PRESETS: dict[str, Settings] = {
     "hyperadam": replace(_NEAR_ADAM, config={"decay_bound": 0.97}),
     "hyperadam-paper": _NEAR_ADAM,
     "hyperadam-published": Settings(lr=1e-4, final_lr=1e-4, updates=350_000, rollouts=1),
-    "rnnprop": Settings(rule="rnnprop", last=True),
-    "dm": Settings(rule="dm", scaling=False, convex=False),
+    "rnnprop": replace(_RIVAL, rule="rnnprop", last=True),
+    "dm": replace(_RIVAL, rule="dm", scaling=False, convex=False),
 }
 
 
