@@ -110,10 +110,10 @@ def choose_looks(results: Sequence[Result]) -> dict[str, Look]:
     return looks
 
 
-def blocks(losses: Tensor) -> tuple[Tensor, Tensor]:
-    """Steps ``(n,)``, counted from 1, and losses ``(runs, n)`` with n at most :data:`POINTS`, as means over blocks."""
+def blocks(losses: Tensor, points: int = POINTS) -> tuple[Tensor, Tensor]:
+    """Steps ``(n,)``, counted from 1, and losses ``(runs, n)`` with n at most ``points``, as means over blocks."""
     runs, steps = losses.shape
-    size = math.ceil(steps / POINTS)
+    size = math.ceil(steps / points)
     whole = steps - steps % size
     means = losses[:, :whole].double().view(runs, -1, size).mean(2)
     return torch.arange(means.shape[1]) * size + (size + 1) / 2, means
