@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 import hyperadam
-from hyperadam.commands import compare, data, demo, meta_train, tasks, train, tune, weights
+from hyperadam.commands import compare, data, demo, meta_train, report, tasks, train, tune, weights
 from hyperadam.data import DataError
 
 #: Every command, in the order of the help. A command is a module with ``add(commands)``.
-COMMANDS = (demo, train, compare, tune, meta_train, tasks, data, weights)
+COMMANDS = (demo, train, compare, tune, meta_train, report, tasks, data, weights)
 
 EPILOG = """
 first steps:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from dataclasses import replace
+from typing import Any
 
 import torch
 
 from hyperadam.experiments import Result
-from hyperadam.report.paper import Experiment as ExperimentProtocol
+from hyperadam.experiments.experiment import Claim, Experiment, Figure
 from hyperadam.tasks import Metrics
 
 OPTIMIZERS = (
@@ -22,43 +22,29 @@ OPTIMIZERS = (
 LEFT = dict(zip(OPTIMIZERS, (0.2, 0.17, 0.16, 0.19, 0.145, 0.13, 0.4, 0.128, 0.12, 0.11, 0.14), strict=True))
 
 
-class Claim(NamedTuple):
-    text: str
-    better: str
-    worse: tuple[str, ...]
-    tasks: tuple[str, ...] = ()
-    steps: int | None = None
-    measure: str = "final_loss"
-
-
-class Figure(NamedTuple):
-    title: str
-    task: str
-    steps: int
-
-
-@dataclass(frozen=True)
-class Experiment:
-    name: str = "activations"
-    title: str = "Activation functions"
-    paper: str = "Table 1 and Figure 5(a)"
-    about: str = "The small MLP on MNIST, trained with four activation functions."
-    tasks: tuple[str, ...] = ("mnist-mlp", "mnist-mlp-relu", "mnist-mlp-elu", "mnist-mlp-tanh")
-    optimizers: tuple[str, ...] = OPTIMIZERS
-    steps: tuple[int, ...] = (100,)
-    runs: int = 20
-    test: bool = False
-    figures: tuple[Figure, ...] = (Figure("Small MLP with ELU", "mnist-mlp-elu", 100),)
-    claims: tuple[Claim, ...] = (
+ACTIVATIONS = Experiment(
+    "activations",
+    "Activation functions",
+    "Table 1 and Figure 5(a)",
+    "The small MLP on MNIST, trained with four activation functions.",
+    ("mnist-mlp", "mnist-mlp-relu", "mnist-mlp-elu", "mnist-mlp-tanh"),
+    OPTIMIZERS,
+    runs=20,
+    figures=(Figure("Small MLP with ELU", "mnist-mlp-elu", 100),),
+    claims=(
         Claim("HyperAdam ends lowest.", "hyperadam-paper", ("adam", "dm", "rnnprop")),
         Claim("DMoptimizer does not carry over to ELU.", "adam", ("dm",), ("mnist-mlp-elu",)),
-    )
-    published: Mapping[tuple[str, str, int, str], float] = field(
-        default_factory=lambda: {
-            ("mnist-mlp", "adam", 100, "final_loss"): 0.35,
-            ("mnist-mlp", "hyperadam-paper", 100, "final_loss"): 0.33,
-        }
-    )
+    ),
+    published={
+        ("mnist-mlp", "adam", 100, "final_loss"): 0.35,
+        ("mnist-mlp", "hyperadam-paper", 100, "final_loss"): 0.33,
+    },
+)
+
+
+def bare(**fields: Any) -> Experiment:
+    """An experiment without claims, figures and published numbers."""
+    return replace(ACTIVATIONS, **{"figures": (), "claims": (), "published": {}, **fields})
 
 
 def make(task: str, optimizer: str, steps: int, runs: int, test: bool = False, diverged: int = 0) -> Result:
@@ -93,7 +79,7 @@ def make(task: str, optimizer: str, steps: int, runs: int, test: bool = False, d
 
 
 def results(
-    experiment: ExperimentProtocol,
+    experiment: Experiment,
     missing: Sequence[tuple[str, str]] = (),
     diverged: Mapping[tuple[str, str], int] | None = None,
 ) -> list[Result]:

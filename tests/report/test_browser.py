@@ -11,7 +11,7 @@ import pytest
 from hyperadam.report.paper import document
 from hyperadam.report.render import page
 
-from .synthetic import Experiment, results
+from .synthetic import ACTIVATIONS, bare, results
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed (pip install selenium)")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -25,9 +25,10 @@ FLAGS = (
     *("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage"),
 )
-FIRST = "figure.chart"
+#: One of several charts, the first.
+FIRST = "figure[data-panel=activations-mnist-mlp-elu-100]"
 #: What the first chart draws: its curves and the labels of its axes.
-DRAWN = "return document.querySelector('figure.chart > svg').innerHTML"
+DRAWN = f"return document.querySelector('{FIRST} > svg').innerHTML"
 
 Run = Callable[..., Any]
 
@@ -35,13 +36,12 @@ Run = Callable[..., Any]
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A page with two experiments."""
-    first = Experiment()
-    second = Experiment(
-        name="long", title="Longer", tasks=("sine-lstm-2", "mnist-cnn2"), steps=(2000,), runs=3, figures=(), published={}
-    )
+    second = bare(name="long", title="Longer", tasks=("sine-lstm-2", "mnist-cnn2"), steps=(2000,), runs=3)
     diverged = {("mnist-mlp-elu", "dm"): 7}
     path = tmp_path_factory.mktemp("page") / "report.html"
-    path.write_text(page(document([(first, results(first, (), diverged)), (second, results(second))])), encoding="utf-8")
+    path.write_text(
+        page(document([(ACTIVATIONS, results(ACTIVATIONS, (), diverged)), (second, results(second))])), encoding="utf-8"
+    )
     return path.as_uri()
 
 
@@ -81,7 +81,7 @@ def wait(browser: Any, condition: str, seconds: float = 20) -> None:
 
 
 def click(run: Run, text: str) -> None:
-    run("[...document.querySelectorAll('figure.chart button')].find(b => b.textContent.startsWith(arguments[0])).click()", text)
+    run(f"[...document.querySelectorAll('{FIRST} button')].find(b => b.textContent.startsWith(arguments[0])).click()", text)
 
 
 def drag(browser: Any, *places: tuple[int, int]) -> None:
@@ -144,7 +144,9 @@ def test_a_rectangle_zooms_and_a_double_click_resets(run: Run, browser: Any) -> 
     chart = browser.find_element("css selector", f"{FIRST} > svg")
     webdriver.ActionChains(browser).double_click(chart).perform()
     assert run(labels) != zoomed
-    webdriver.ActionChains(browser, duration=20).move_to_element(browser.find_element("css selector", "figcaption")).perform()
+    webdriver.ActionChains(browser, duration=20).move_to_element(
+        browser.find_element("css selector", f"{FIRST} figcaption")
+    ).perform()
     run(f"document.querySelector('{FIRST} > svg').blur()")
     assert run(DRAWN) == before
 

@@ -7,13 +7,14 @@ import math
 import pytest
 
 from hyperadam.experiments import Result
+from hyperadam.experiments.experiment import Claim
 from hyperadam.report.claims import Outcome, Verdict, about, judge
 from hyperadam.report.measures import values
 from hyperadam.report.paper import finding
 from hyperadam.tasks import Metrics
 
 from ..experiments.tiny import result
-from .synthetic import Claim, make
+from .synthetic import make
 
 GOOD, EQUAL, BAD = [0.1, 0.2, 0.3], [0.5, 1.2, 1.0], [2.1, 2.2, 2.4]
 BASE = [1.0, 1.1, 1.2]

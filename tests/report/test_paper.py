@@ -18,11 +18,10 @@ from hyperadam.report.render import ON_DARK, SIGNS, page
 from hyperadam.report.statistics import summarize
 from hyperadam.report.tables import loss
 
-from .synthetic import OPTIMIZERS, Experiment, make, results
+from .synthetic import ACTIVATIONS, OPTIMIZERS, bare, make, results
 from .test_pages import Checker
 
-EXPERIMENT = Experiment()
-FOUND = results(EXPERIMENT, missing=[("mnist-mlp-tanh", "dm")], diverged={("mnist-mlp-elu", "dm"): 7})
+FOUND = results(ACTIVATIONS, missing=[("mnist-mlp-tanh", "dm")], diverged={("mnist-mlp-elu", "dm"): 7})
 
 
 def parts(text: str) -> Checker:
@@ -32,7 +31,7 @@ def parts(text: str) -> Checker:
 
 
 def test_the_page_has_every_number() -> None:
-    text = parts(page(document([(EXPERIMENT, FOUND)]))).text
+    text = parts(page(document([(ACTIVATIONS, FOUND)]))).text
     for result in FOUND:
         if not result.diverged:
             assert loss(summarize(result)) in text, (result.task, result.label)
@@ -47,7 +46,7 @@ def test_the_page_has_every_number() -> None:
 
 
 def test_nothing_is_loaded_from_elsewhere() -> None:
-    text = page(document([(EXPERIMENT, FOUND)]))
+    text = page(document([(ACTIVATIONS, FOUND)]))
     checker = parts(text)
     assert all(load.startswith(("#", "data:,")) for load in checker.loads)
     assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)|@import|url\((?!#)", text)
@@ -56,7 +55,7 @@ def test_nothing_is_loaded_from_elsewhere() -> None:
 
 
 def test_every_link_has_an_end() -> None:
-    text = page(document([(EXPERIMENT, FOUND)]))
+    text = page(document([(ACTIVATIONS, FOUND)]))
     ends = re.findall(r'\bid="([^"]+)"', text)
     assert len(ends) == len(set(ends))
     assert {load[1:] for load in parts(text).loads if load.startswith("#")} <= set(ends)
@@ -67,7 +66,7 @@ def test_the_same_results_give_the_same_page(tmp_path: Path) -> None:
     for number, result in enumerate(FOUND):
         result.save(tmp_path / f"{number}.json")
         stored.append(Result.load(tmp_path / f"{number}.json"))
-    assert page(document([(EXPERIMENT, stored)])) == page(document([(EXPERIMENT, FOUND)]))
+    assert page(document([(ACTIVATIONS, stored)])) == page(document([(ACTIVATIONS, FOUND)]))
 
 
 def test_winner_ties_and_divergence_are_marked() -> None:
@@ -75,8 +74,10 @@ def test_winner_ties_and_divergence_are_marked() -> None:
         replace(make("t", label, 10, 3), final_loss=torch.tensor(final))
         for label, final in {"adam": [1.0, 1.1, 1.2], "sgd": [0.8, 1.4, 1.2], "dm": [2.0, 2.1, 2.3]}.items()
     ]
-    small = Experiment(
-        tasks=("t",), optimizers=("adam", "sgd", "dm", "rnnprop"), steps=(10,), figures=(), claims=(), published={}
+    small = bare(
+        tasks=("t",),
+        optimizers=("adam", "sgd", "dm", "rnnprop"),
+        steps=(10,),
     )
     (part,) = document([(small, found)])["experiments"]
     cells = {row["optimizer"]: row["cells"][0] for row in part["tables"][0]["rows"]}
@@ -87,7 +88,7 @@ def test_winner_ties_and_divergence_are_marked() -> None:
 
 def test_an_optimizer_that_diverged_never_wins() -> None:
     found = [make("t", "adam", 10, 3), make("t", "hyperadam", 10, 3, diverged=1)]
-    small = Experiment(tasks=("t",), optimizers=("adam", "hyperadam"), steps=(10,), figures=(), claims=(), published={})
+    small = bare(tasks=("t",), optimizers=("adam", "hyperadam"), steps=(10,))
     (part,) = document([(small, found)])["experiments"]
     cells = {row["optimizer"]: row["cells"][0] for row in part["tables"][0]["rows"]}
     assert cells["adam"]["best"]
@@ -97,15 +98,13 @@ def test_an_optimizer_that_diverged_never_wins() -> None:
 
 
 def test_test_metrics_have_tables_of_their_own() -> None:
-    small = Experiment(
+    small = bare(
         name="learners",
         tasks=("t",),
         optimizers=("adam", "hyperadam"),
         steps=(10,),
         runs=3,
         test=True,
-        figures=(),
-        claims=(),
         published={("t", "adam", 10, "test_top1"): 0.985},
     )
     (part,) = document([(small, results(small))])["experiments"]
@@ -116,14 +115,14 @@ def test_test_metrics_have_tables_of_their_own() -> None:
 
 
 def test_no_results_at_all() -> None:
-    text = parts(page(document([(EXPERIMENT, [])]))).text
+    text = parts(page(document([(ACTIVATIONS, [])]))).text
     assert "0 of 44 cells are measured so far" in text
     assert text.count("not measured") > 40
     assert "There are no results yet" in parts(page(document([]))).text
 
 
 def test_names_are_text() -> None:
-    odd = Experiment(title="<b>&", tasks=("<i>",), optimizers=("</script>",), figures=(), claims=(), published={})
+    odd = bare(title="<b>&", tasks=("<i>",), optimizers=("</script>",))
     text = page(document([(odd, [make("<i>", "</script>", 100, 3)])]))
     assert "<b>&" not in text
     assert "<i>" not in text
@@ -139,7 +138,7 @@ def test_tuned_rates_come_with_their_grid(tmp_path: Path) -> None:
         "grid": [{"lr": 0.03125, "score": 0.297, "diverged": 0}, {"lr": 4.0, "score": None, "diverged": 3}],
     }
     (tmp_path / "t.adam.100.json").write_text(json.dumps(stored))
-    small = Experiment(tasks=("t",), optimizers=("adam",), figures=(), claims=(), published={})
+    small = bare(tasks=("t",), optimizers=("adam",))
     text = parts(page(document([(small, results(small))], tmp_path))).text
     assert "0.0312 → 0.297  4 → 3 diverged" in text
     assert "at the edge of the grid" in text
@@ -147,8 +146,8 @@ def test_tuned_rates_come_with_their_grid(tmp_path: Path) -> None:
 
 
 def test_a_coarse_page_says_so() -> None:
-    assert "A coarse version" in page(document([(EXPERIMENT, FOUND)], quick=True))
-    assert "A coarse version" not in page(document([(EXPERIMENT, FOUND)]))
+    assert "A coarse version" in page(document([(ACTIVATIONS, FOUND)], quick=True))
+    assert "A coarse version" not in page(document([(ACTIVATIONS, FOUND)]))
 
 
 @pytest.mark.parametrize("numbers", [[2.3, 0.5, math.inf, 1e-6], [0.0, 3.0, -1.0], [math.inf] * 3, [0.7] * 4, [1e-30, 1e30]])
@@ -171,12 +170,12 @@ def test_a_mean_ends_where_a_run_diverges() -> None:
 
 
 def test_sixty_panels_stay_small() -> None:
-    big = Experiment(tasks=tuple(f"task-{n}" for n in range(60)), steps=(3000,), runs=2, figures=())
+    big = bare(tasks=tuple(f"task-{n}" for n in range(60)), steps=(3000,), runs=2)
     assert len(page(document([(big, results(big))])).encode()) < 3_000_000
 
 
 def test_verdicts_and_colours_are_complete() -> None:
-    made = document([(EXPERIMENT, FOUND)])
+    made = document([(ACTIVATIONS, FOUND)])
     assert set(made["counts"]) == set(SIGNS)
     assert set(OPTIMIZERS) <= set(made["looks"])
     dark = [ON_DARK.get(look["colour"], look["colour"]) for look in made["looks"].values()]

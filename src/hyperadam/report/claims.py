@@ -6,8 +6,9 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from enum import Enum
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
+from hyperadam.experiments.experiment import Claim
 from hyperadam.experiments.results import Result
 from hyperadam.report import measures
 from hyperadam.report.statistics import Contrast
@@ -15,23 +16,6 @@ from hyperadam.report.tables import verdict as in_words
 
 #: Results by task, label of the optimizer, and steps.
 Results = Mapping[tuple[str, str, int], Result]
-
-
-class Claim(Protocol):
-    """That ``better`` beats each of ``worse`` in a measure, on these tasks (none: on all) at this number of steps."""
-
-    @property
-    def text(self) -> str: ...
-    @property
-    def better(self) -> str: ...
-    @property
-    def worse(self) -> tuple[str, ...]: ...
-    @property
-    def tasks(self) -> tuple[str, ...]: ...
-    @property
-    def steps(self) -> int | None: ...
-    @property
-    def measure(self) -> str: ...
 
 
 class Outcome(Enum):

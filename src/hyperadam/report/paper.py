@@ -5,59 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from hyperadam.experiments.atomic import safe_name
+from hyperadam.experiments.experiment import Claim, Experiment
 from hyperadam.experiments.rates import SHIPPED, read_tuning
 from hyperadam.experiments.results import Result
 from hyperadam.report import curves, measures
-from hyperadam.report.claims import Claim, Judgement, Outcome, Results, Verdict, about, judge
+from hyperadam.report.claims import Judgement, Outcome, Results, Verdict, about, judge
 from hyperadam.report.figures import choose_looks
 
 #: The paper's rule and ours with bounded decay rates: a claim about one is judged for the other too.
 TWINS = {"hyperadam-paper": "hyperadam", "hyperadam": "hyperadam-paper"}
 #: The experiment whose first table opens the page.
 HEADLINE = "activations"
-
-
-class Figure(Protocol):
-    """A figure of the paper."""
-
-    @property
-    def title(self) -> str: ...
-    @property
-    def task(self) -> str: ...
-    @property
-    def steps(self) -> int: ...
-
-
-class Experiment(Protocol):
-    """What the page needs to know of an experiment. ``published`` is by task, optimizer, steps and measure."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def title(self) -> str: ...
-    @property
-    def paper(self) -> str: ...
-    @property
-    def about(self) -> str: ...
-    @property
-    def tasks(self) -> tuple[str, ...]: ...
-    @property
-    def optimizers(self) -> tuple[str, ...]: ...
-    @property
-    def steps(self) -> tuple[int, ...]: ...
-    @property
-    def runs(self) -> int: ...
-    @property
-    def test(self) -> bool: ...
-    @property
-    def figures(self) -> Sequence[Figure]: ...
-    @property
-    def claims(self) -> Sequence[Claim]: ...
-    @property
-    def published(self) -> Mapping[tuple[str, str, int, str], float]: ...
 
 
 def document(
@@ -225,7 +186,7 @@ def finding(judged: Judgement) -> str:
     counts, total = judged.counts, len(judged.comparisons)
     measured = total - counts[Outcome.MISSING]
     if not measured:
-        return f"{judged.better}: not measured."
+        return f"{judged.better}: no results yet."
     parts = [f"clearly better in {counts[Outcome.BETTER]} of {measured} comparison{'' if measured == 1 else 's'}"]
     for outcome, words in ((Outcome.WORSE, "clearly worse"), (Outcome.UNCLEAR, "not clearly different")):
         if counts[outcome]:
