@@ -10,17 +10,18 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 import hyperadam
-from hyperadam.commands import compare, data, demo, meta_train, tasks, train, tune, weights
+from hyperadam.commands import compare, data, demo, meta_train, report, reproduce, tasks, train, tune, weights
 from hyperadam.data import DataError
 
 #: Every command, in the order of the help. A command is a module with ``add(commands)``.
-COMMANDS = (demo, train, compare, tune, meta_train, tasks, data, weights)
+COMMANDS = (demo, train, compare, tune, reproduce, report, meta_train, tasks, data, weights)
 
 EPILOG = """
 first steps:
   hyperadam demo                                  see it at work, in a couple of minutes
   hyperadam tasks                                 what there is to train
   hyperadam compare mnist-mlp --optimizers hyperadam,adam,sgd
+  hyperadam reproduce all --quick                 a coarse version of every experiment
   hyperadam COMMAND --help                        examples of every command
 """
 
@@ -49,7 +50,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; the exit status: 0, 2 for an error (told in one line), 130 after Ctrl-C."""
+    """Run a command; the exit status: 0, 1 if some jobs failed, 2 for an error (told in one line), 130 after Ctrl-C."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     words = [word for word in given if word != "--debug"]  # anywhere on the line
     options = build_parser().parse_args(words, argparse.Namespace(debug=len(words) < len(given)))
@@ -69,7 +70,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _fail(options, str(error) or type(error).__name__, 2)
     except Exception as error:
         return _fail(options, f"unexpected {type(error).__name__}: {error} (a bug: hyperadam --debug … shows where)", 2)
-    return 0
+    failures = getattr(options, "failures", [])
+    for failure in failures:
+        print(f"hyperadam: {failure.label}: {failure.error}", file=sys.stderr)
+    return 1 if failures else 0
 
 
 def _fail(options: argparse.Namespace, message: str, status: int) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from hyperadam.experiments import TUNING, Cell, Result, Store, grid, run_cells
+from hyperadam.experiments import TUNING, Cell, Result, Store, grid, jobs, run_cells
 from hyperadam.report import as_text, write_report
 
 if TYPE_CHECKING:
@@ -50,6 +51,32 @@ def add_run_options(parser: argparse.ArgumentParser, out: str, steps: int = 100,
 def add_import_option(parser: argparse.ArgumentParser) -> None:
     """The option that lets users bring their own tasks."""
     parser.add_argument("--import", dest="module", metavar="MODULE", help="import this first: it may register your own tasks")
+
+
+def add_job_options(parser: argparse.ArgumentParser) -> None:
+    """Options of what runs many jobs."""
+    parser.add_argument("--jobs", type=positive, metavar="N", help="processes to work with (default: one for each core)")
+    parser.add_argument("--dask", metavar="ADDRESS", help="run on the Dask cluster with this scheduler, as in tcp://host:8786")
+
+
+def run_jobs(options: argparse.Namespace, work: Sequence[jobs.Job], folder: Path) -> None:
+    """Do jobs with progress over all of them; those that fail are told at the end, and are an exit status of 1."""
+    line = ProgressLine()
+
+    def watch(label: str, share: float, ended: bool) -> None:
+        if line.live:
+            line(label, share)
+        elif ended:  # where lines cannot be redrawn, one for each job that has ended
+            print(f"{share:4.0%}  {label}", file=sys.stderr, flush=True)
+
+    setup = jobs.Setup(folder, options.threads or 1, options.module)
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends as cleanly as Ctrl-C
+    try:
+        failures = jobs.run_jobs(work, setup, watch, options.jobs or jobs.cores(), options.dask)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        line.close()
+    options.failures = [*getattr(options, "failures", []), *failures]
 
 
 def positive(text: str) -> int:

@@ -6,7 +6,9 @@ import argparse
 from typing import TYPE_CHECKING
 
 from hyperadam.commands import common
-from hyperadam.experiments import BASELINES, FIRST_SEED, TUNING, Cell, Store, find, grid, score, tune
+from hyperadam.experiments import BASELINES, FIRST_SEED, TUNING, Cell, Store, find, grid, score, tune, tuned_lr
+from hyperadam.experiments.bulk import tuning_jobs
+from hyperadam.experiments.specs import EXPERIMENTS
 
 if TYPE_CHECKING:
     from hyperadam.commands.common import Commands
@@ -15,16 +17,19 @@ EXAMPLES = """
   hyperadam tune mnist-mlp
   hyperadam tune mnist-mlp sine-lstm --optimizers adam,sgd --steps 100 --runs 20
   hyperadam tune mnist-mlp --optimizers adam@0.3
+  hyperadam tune --all --jobs 4
 
 The grid doubles about the published rate (or the one after @), grows until its best point lies inside, and is refined by √2.
 The score is the mean final loss; a rate at which a run diverges is out. The result is a file that `compare` reads.
+--all tunes whatever the experiments of `hyperadam reproduce` need, with runs and steps of its own. What is stored stays.
 """
 
 
 def add(commands: Commands) -> None:
     """Describe the command."""
     parser = common.add_parser(commands, "tune", "find learning rates on a grid and store them", EXAMPLES)
-    parser.add_argument("tasks", nargs="+", metavar="TASK", help="names of tasks (hyperadam tasks lists them)")
+    parser.add_argument("tasks", nargs="*", metavar="TASK", help="names of tasks (hyperadam tasks lists them)")
+    parser.add_argument("--all", action="store_true", help="all that the experiments need")
     parser.add_argument(
         "--optimizers",
         type=common.names,
@@ -33,12 +38,18 @@ def add(commands: Commands) -> None:
         help=f"names with commas between them (default {','.join(BASELINES)})",
     )
     common.add_run_options(parser, out=str(TUNING), seed=FIRST_SEED)
+    common.add_job_options(parser)
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> None:
     """Tune pair by pair, a line for each."""
     common.prepare(options)
+    if options.all == bool(options.tasks):
+        raise ValueError("tune: name tasks, or give --all, but not both")
+    if options.all:
+        run_all(options)
+        return
     grid(options.tasks, options.optimizers, common.seeds(options), options.steps)  # refuses bad names before anything starts
     store, line = Store(options.out / "cells"), common.ProgressLine()
     for task in dict.fromkeys(options.tasks):
@@ -60,3 +71,14 @@ def run(options: argparse.Namespace) -> None:
             edge = ", the best is at the edge" if tuning.at_edge else ""
             print(f"{task:24} {tuning.best.optimizer:10} lr {tuning.lr:<10.4g} loss {score(tuning.best):<9.4g} {tried}{edge}")
             print(f"{'':24} {path}", flush=True)
+
+
+def run_all(options: argparse.Namespace) -> None:
+    """Tune whatever the experiments need, a line for each rate that is found."""
+    jobs = [job for job in tuning_jobs(EXPERIMENTS.values(), options.out) if job.optimizer in options.optimizers]
+    missing = [job for job in jobs if not job.done]
+    print(f"{len(jobs)} rates, {len(jobs) - len(missing)} of them stored already", flush=True)
+    common.run_jobs(options, missing, options.out)
+    for job in jobs:
+        rate = tuned_lr(job.optimizer, job.task, job.steps, options.out)
+        print(f"{job.task:24} {job.optimizer:10} {job.steps:6,} steps  " + (f"lr {rate.lr:.4g}" if rate else "none found"))

@@ -13,6 +13,9 @@ from hyperadam.experiments.optimizers import OptimizerSpec, find
 from hyperadam.experiments.results import Result, settings_key
 from hyperadam.experiments.training import Progress, describe, train
 
+#: Seconds for a gradient, roughly: of a small learner, and of one so large that runs go through it one by one.
+GRADIENT, GRADIENT_ALONE = 1.5e-3, 0.12
+
 
 @dataclass(frozen=True)
 class Cell:
@@ -32,8 +35,12 @@ class Cell:
 
     @property
     def work(self) -> float:
-        """Roughly how long the cell takes against others: what the optimizer keeps is also what it computes."""
-        return len(self.seeds) * self.steps * tasks.get(self.task).p * (40.0 + self.optimizer.state_bytes)
+        """Roughly how many seconds the cell takes: a gradient's, and for the update a nanosecond for each byte of state."""
+        task = tasks.get(self.task)
+        gradient = GRADIENT_ALONE if task.runs_at_once == 1 else GRADIENT
+        batches = self.steps if self.final_batches is None else min(self.steps, self.final_batches)
+        step = gradient + 1e-9 * task.p * (4 + self.optimizer.state_bytes)
+        return len(self.seeds) * (self.steps * step + batches * gradient / 3)
 
 
 class Store:

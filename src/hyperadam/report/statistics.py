@@ -37,22 +37,26 @@ class Contrast(NamedTuple):
 
 def summarize(result: Result) -> Summary:
     """The final losses of all runs in four numbers."""
-    mean, standard_error = _mean(result.final_loss)
-    return Summary(mean, standard_error, result.runs, result.diverged)
+    return Summary(*mean(result.final_loss), result.runs, result.diverged)
 
 
 def contrast(result: Result, other: Result) -> Contrast:
     """How ``result`` differs from ``other``, run by run where they have the same seeds: such runs start alike and see the
     same batches, so that much of what varies between runs cancels."""
-    (mine, my_error), (theirs, their_error) = _mean(result.final_loss), _mean(other.final_loss)
-    if result.settings["seeds"] == other.settings["seeds"]:
-        difference, standard_error = _mean(result.final_loss - other.final_loss)
+    return compare(result.final_loss, other.final_loss, paired=result.settings["seeds"] == other.settings["seeds"])
+
+
+def compare(values: Tensor, others: Tensor, paired: bool) -> Contrast:
+    """How the mean of ``values (runs,)`` differs from that of ``others``, run by run if they are ``paired``."""
+    (mine, my_error), (theirs, their_error) = mean(values), mean(others)
+    if paired:
+        difference, standard_error = mean(values - others)
     else:
         difference, standard_error = mine - theirs, math.hypot(my_error, their_error)
     return Contrast(difference, standard_error, difference / theirs if theirs else math.nan)
 
 
-def _mean(values: Tensor) -> tuple[float, float]:
+def mean(values: Tensor) -> tuple[float, float]:
     """Mean and standard error; the latter is undefined for one run or if a value is infinite."""
     values = values.double()
     if len(values) < 2 or not values.isfinite().all():

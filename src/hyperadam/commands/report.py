@@ -1,0 +1,53 @@
+"""``hyperadam report``: the paper beside our results, as one page."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hyperadam.commands import common
+from hyperadam.experiments.atomic import write_text
+from hyperadam.experiments.runner import Place, load
+from hyperadam.experiments.specs import EXPERIMENTS
+from hyperadam.report.paper import document
+from hyperadam.report.render import page
+
+if TYPE_CHECKING:
+    from hyperadam.commands.common import Commands
+
+EXAMPLES = """
+  hyperadam report
+  hyperadam report --results my-results --out page.html
+  hyperadam report --quick
+
+The page holds every table, figure and claim of the paper with what `hyperadam reproduce` has measured so far. It is one file
+that loads nothing from anywhere; what is not measured is shown as such. Nothing is computed: it takes seconds.
+"""
+
+
+def add(commands: Commands) -> None:
+    """Describe the command."""
+    parser = common.add_parser(commands, "report", "write the page of the paper's tables, figures and claims", EXAMPLES)
+    parser.add_argument(
+        "--results", type=Path, default=Path("results"), metavar="DIR", help="where results are (default %(default)s)"
+    )
+    parser.add_argument("--out", type=Path, metavar="FILE", help="the page (default report.html among the results)")
+    parser.add_argument("--quick", action="store_true", help="from what `hyperadam reproduce --quick` measured")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Collect, judge, write, and say what is there."""
+    folder, out = options.results, options.out or options.results / "report.html"
+    store = Place(folder, options.quick).store
+    found = [(e.coarse() if options.quick else e, load(e, store, options.quick)) for e in EXPERIMENTS.values()]
+    if not any(results for _, results in found):
+        again = "hyperadam reproduce all" + (" --quick" if options.quick else "")
+        raise ValueError(f"there are no results of the paper's experiments in {folder} yet: `{again}` makes them")
+    made = document(found, folder / "tuning", options.quick)
+    write_text(out, page(made))
+    for part in made["experiments"]:
+        print(f"{part['name']:20} {part['measured']:4} of {part['expected']:<4} cells  {len(part['claims']):2} claims")
+    print("claims   " + ", ".join(f"{count} {verdict}" for verdict, count in made["counts"].items()))
+    print(f"page     {out}")

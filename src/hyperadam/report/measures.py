@@ -1,0 +1,86 @@
+"""What can be measured on a result, which way is better, and how it is written."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from hyperadam.experiments.results import Result
+from hyperadam.report.statistics import Contrast, Summary, compare, mean
+
+
+class Measure(NamedTuple):
+    """A column of numbers, one a run. ``lower`` says which way is better."""
+
+    title: str
+    lower: bool = True
+    percent: bool = False
+
+
+MEASURES = {
+    "final_loss": Measure("final loss"),
+    "test_loss": Measure("loss on the test set"),
+    "test_top1": Measure("top-1 accuracy on the test set", lower=False, percent=True),
+    "test_top2": Measure("top-2 accuracy on the test set", lower=False, percent=True),
+    "seconds_per_step": Measure("seconds per update"),
+    "seconds_to_loss": Measure("seconds to reach the loss"),
+}
+
+
+def describe(name: str) -> Measure:
+    """The measure of that name; one that is not known is taken for a loss."""
+    return MEASURES.get(name, Measure(name.replace("_", " ")))
+
+
+def values(result: Result, name: str) -> Tensor | None:
+    """The measure of every run, ``(runs,)``; the worst there is for a run that diverged; ``None`` if it was not measured."""
+    found: Tensor | None
+    if name == "final_loss":
+        found = result.final_loss
+    elif name.startswith("test_"):
+        found = getattr(result.test, name.removeprefix("test_"), None)
+    else:
+        more: Mapping[str, Tensor] = getattr(result, "measures", None) or {}
+        found = more.get(name)
+    if found is None:
+        return None
+    found = torch.as_tensor(found).double()
+    return torch.where(found.isfinite(), found, math.inf if describe(name).lower else -math.inf)
+
+
+def summarize(numbers: Tensor) -> Summary:
+    """Mean over runs; the runs without a number are those that diverged."""
+    return Summary(*mean(numbers), len(numbers), int((~numbers.isfinite()).sum()))
+
+
+def contrast(result: Result, other: Result, name: str) -> Contrast | None:
+    """How two results differ in a measure, run by run where they have the same seeds; ``None`` if one was not measured."""
+    mine, theirs = values(result, name), values(other, name)
+    if mine is None or theirs is None:
+        return None
+    return compare(mine, theirs, paired=result.settings["seeds"] == other.settings["seeds"])
+
+
+def better(difference: float, name: str) -> bool:
+    """Whether a difference in the measure is to the good."""
+    return difference < 0 if describe(name).lower else difference > 0
+
+
+def write(summary: Summary, name: str) -> str:
+    """``0.2490 ± 0.0021``, ``98.50 ± 0.03 %``: as many digits as the standard error bears."""
+    scale = 100.0 if describe(name).percent else 1.0
+    number, error = scale * summary.mean, scale * summary.standard_error
+    unit = " %" if describe(name).percent else ""
+    if not error > 0:
+        return f"{number:.4g}{unit}"
+    places = min(9, max(0, 1 - math.floor(math.log10(error))))
+    return f"{number:.{places}f} ± {error:.{places}f}{unit}"
+
+
+def write_published(number: float, name: str) -> str:
+    """The paper's number as the paper writes it."""
+    return f"{100 * number:.2f} %" if describe(name).percent else f"{number:g}"

@@ -1,0 +1,182 @@
+"""The paper's page: every number from results, the missing and the diverged shown, nothing to load, small, the same again."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from hyperadam.experiments import Result
+from hyperadam.report import curves
+from hyperadam.report.paper import document
+from hyperadam.report.render import ON_DARK, SIGNS, page
+from hyperadam.report.statistics import summarize
+from hyperadam.report.tables import loss
+
+from .synthetic import ACTIVATIONS, OPTIMIZERS, bare, make, results
+from .test_pages import Checker
+
+FOUND = results(ACTIVATIONS, missing=[("mnist-mlp-tanh", "dm")], diverged={("mnist-mlp-elu", "dm"): 7})
+
+
+def parts(text: str) -> Checker:
+    checker = Checker()
+    checker.feed(text)
+    return checker
+
+
+def test_the_page_has_every_number() -> None:
+    text = parts(page(document([(ACTIVATIONS, FOUND)]))).text
+    for result in FOUND:
+        if not result.diverged:
+            assert loss(summarize(result)) in text, (result.task, result.label)
+    assert "7 of 20 diverged" in text
+    assert "not measured" in text
+    assert "43 of 44 cells are measured so far" in text
+    assert "paper 0.35" in text
+    assert "hyperadam reproduce activations" in text
+    for result in FOUND:
+        assert result.settings.get("weights", "") in text
+    assert "What becomes of the paper's 2 claims" in text
+
+
+def test_nothing_is_loaded_from_elsewhere() -> None:
+    text = page(document([(ACTIVATIONS, FOUND)]))
+    checker = parts(text)
+    assert all(load.startswith(("#", "data:,")) for load in checker.loads)
+    assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)|@import|url\((?!#)", text)
+    assert checker.tags.count("h1") == 1
+    assert "{{" not in text
+
+
+def test_every_link_has_an_end() -> None:
+    text = page(document([(ACTIVATIONS, FOUND)]))
+    ends = re.findall(r'\bid="([^"]+)"', text)
+    assert len(ends) == len(set(ends))
+    assert {load[1:] for load in parts(text).loads if load.startswith("#")} <= set(ends)
+
+
+def test_the_same_results_give_the_same_page(tmp_path: Path) -> None:
+    stored = []
+    for number, result in enumerate(FOUND):
+        result.save(tmp_path / f"{number}.json")
+        stored.append(Result.load(tmp_path / f"{number}.json"))
+    assert page(document([(ACTIVATIONS, stored)])) == page(document([(ACTIVATIONS, FOUND)]))
+
+
+def test_winner_ties_and_divergence_are_marked() -> None:
+    found = [
+        replace(make("t", label, 10, 3), final_loss=torch.tensor(final))
+        for label, final in {"adam": [1.0, 1.1, 1.2], "sgd": [0.8, 1.4, 1.2], "dm": [2.0, 2.1, 2.3]}.items()
+    ]
+    small = bare(
+        tasks=("t",),
+        optimizers=("adam", "sgd", "dm", "rnnprop"),
+        steps=(10,),
+    )
+    (part,) = document([(small, found)])["experiments"]
+    cells = {row["optimizer"]: row["cells"][0] for row in part["tables"][0]["rows"]}
+    assert [cells[label].get("best") for label in small.optimizers] == [True, False, False, None]
+    assert [cells[label].get("tied") for label in small.optimizers] == [None, True, False, None]
+    assert cells["rnnprop"] == {"missing": True}
+
+
+def test_an_optimizer_that_diverged_never_wins() -> None:
+    found = [make("t", "adam", 10, 3), make("t", "hyperadam", 10, 3, diverged=1)]
+    small = bare(tasks=("t",), optimizers=("adam", "hyperadam"), steps=(10,))
+    (part,) = document([(small, found)])["experiments"]
+    cells = {row["optimizer"]: row["cells"][0] for row in part["tables"][0]["rows"]}
+    assert cells["adam"]["best"]
+    assert not cells["hyperadam"]["best"]
+    assert cells["hyperadam"]["diverged"] == 1
+    assert "±" in cells["hyperadam"]["rest"]
+
+
+def test_test_metrics_have_tables_of_their_own() -> None:
+    small = bare(
+        name="learners",
+        tasks=("t",),
+        optimizers=("adam", "hyperadam"),
+        steps=(10,),
+        runs=3,
+        test=True,
+        published={("t", "adam", 10, "test_top1"): 0.985},
+    )
+    (part,) = document([(small, results(small))])["experiments"]
+    assert [table["measure"] for table in part["tables"]] == ["test_loss", "test_top1", "test_top2"]
+    accuracy = part["tables"][1]["rows"][0]["cells"][0]
+    assert accuracy["paper"] == "98.50 %"
+    assert accuracy["text"].endswith(" %")
+
+
+def test_no_results_at_all() -> None:
+    text = parts(page(document([(ACTIVATIONS, [])]))).text
+    assert "0 of 44 cells are measured so far" in text
+    assert text.count("not measured") > 40
+    assert "There are no results yet" in parts(page(document([]))).text
+
+
+def test_names_are_text() -> None:
+    odd = bare(title="<b>&", tasks=("<i>",), optimizers=("</script>",))
+    text = page(document([(odd, [make("<i>", "</script>", 100, 3)])]))
+    assert "<b>&" not in text
+    assert "<i>" not in text
+    assert text.count("</script>") == 2
+
+
+def test_tuned_rates_come_with_their_grid(tmp_path: Path) -> None:
+    stored = {
+        "format": "hyperadam-tuning/1",
+        "lr": 0.03125,
+        "at_edge": True,
+        "settings": {"steps": 100, "seeds": [5, 6, 7]},
+        "grid": [{"lr": 0.03125, "score": 0.297, "diverged": 0}, {"lr": 4.0, "score": None, "diverged": 3}],
+    }
+    (tmp_path / "t.adam.100.json").write_text(json.dumps(stored))
+    small = bare(tasks=("t",), optimizers=("adam",))
+    text = parts(page(document([(small, results(small))], tmp_path))).text
+    assert "0.0312 → 0.297  4 → 3 diverged" in text
+    assert "at the edge of the grid" in text
+    assert "5–7" in text
+
+
+def test_a_coarse_page_says_so() -> None:
+    assert "A coarse version" in page(document([(ACTIVATIONS, FOUND)], quick=True))
+    assert "A coarse version" not in page(document([(ACTIVATIONS, FOUND)]))
+
+
+@pytest.mark.parametrize("numbers", [[2.3, 0.5, math.inf, 1e-6], [0.0, 3.0, -1.0], [math.inf] * 3, [0.7] * 4, [1e-30, 1e30]])
+def test_curves_survive_sixteen_bits(numbers: list[float]) -> None:
+    back = curves.decode(curves.encode(torch.tensor(numbers, dtype=torch.float64)))
+    for before, after in zip(numbers, back.tolist(), strict=True):
+        if math.isfinite(before):
+            assert after == pytest.approx(before, rel=2e-3, abs=1e-4 if min(numbers) <= 0 else 0)
+        else:
+            assert math.isnan(after)
+
+
+def test_a_mean_ends_where_a_run_diverges() -> None:
+    found = curves.series(make("t", "adam", 1000, 20, diverged=1))
+    mean = curves.decode(found["mean"])
+    assert len(mean) <= curves.POINTS
+    assert mean[:99].isfinite().all()
+    assert mean[101:].isnan().all()
+    assert curves.decode(found["high"]).isfinite().all(), "one of twenty is outside the band"
+
+
+def test_sixty_panels_stay_small() -> None:
+    big = bare(tasks=tuple(f"task-{n}" for n in range(60)), steps=(3000,), runs=2)
+    assert len(page(document([(big, results(big))])).encode()) < 3_000_000
+
+
+def test_verdicts_and_colours_are_complete() -> None:
+    made = document([(ACTIVATIONS, FOUND)])
+    assert set(made["counts"]) == set(SIGNS)
+    assert set(OPTIMIZERS) <= set(made["looks"])
+    dark = [ON_DARK.get(look["colour"], look["colour"]) for look in made["looks"].values()]
+    assert "#000000" not in dark
