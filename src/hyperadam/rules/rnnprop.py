@@ -11,6 +11,8 @@ from torch.nn.functional import elu
 from hyperadam.rules.base import Sums, UpdateRule
 from hyperadam.rules.layers import LSTM, truncated_normal, zeros
 
+FLOOR = 1e-30
+
 
 class RNNpropState(NamedTuple):
     """Moments and their common bias correction ``(..., 1, p)``, then two LSTM layers ``(..., units, p)``."""
@@ -48,7 +50,8 @@ class RNNpropRule(UpdateRule[RNNpropState]):
         m = beta * state.m + (1 - beta) * g
         v = beta * state.v + (1 - beta) * g**2
         beta_hat = beta * state.beta_hat + (1 - beta)
-        scale = torch.sqrt(v / beta_hat) + self.epsilon
+        # floored far below epsilon: a coordinate that never had a gradient would have a root of infinite slope
+        scale = torch.sqrt((v / beta_hat).clamp(min=FLOOR)) + self.epsilon
 
         x = torch.cat([g / scale, m / beta_hat / scale], dim=-2)
         x = elu(self.theta_p @ x + self.b_p)
