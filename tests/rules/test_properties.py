@@ -121,6 +121,20 @@ def test_small_and_zero_gradients(name, p):
 
 
 @pytest.mark.parametrize("name", RULES)
+def test_a_coordinate_without_gradients_leaves_derivatives_finite(name):
+    rule = every_rule()[name].float()
+    grads = gradients(4, 6, seed=3).float()
+    grads[:, :2] = 0
+    grads.requires_grad_()
+    state, total = rule.init_state(grads[0]), torch.zeros(())
+    for grad in grads:
+        update, state = rule(grad, state)
+        total = total + update.square().sum()
+    for derivative in torch.autograd.grad(total, [grads, *rule.parameters()], allow_unused=True):
+        assert derivative is None or derivative.isfinite().all()
+
+
+@pytest.mark.parametrize("name", RULES)
 def test_pure_and_differentiable(name):
     rule, grads = every_rule()[name].double(), torch.randn(6, 7, dtype=torch.float64)
     grads[grads.abs() < 0.1] = 0.1
