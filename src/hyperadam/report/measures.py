@@ -83,4 +83,6 @@ def write(summary: Summary, name: str) -> str:
 
 def write_published(number: float, name: str) -> str:
     """The paper's number as the paper writes it."""
-    return f"{100 * number:.2f} %" if describe(name).percent else f"{number:g}"
+    if describe(name).percent:
+        return f"{100 * number:.2f} %"
+    return f"{number:.2f}" if round(number, 2) == number else f"{number:g}"
