@@ -10,17 +10,18 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 import hyperadam
-from hyperadam.commands import compare, data, demo, meta_train, report, tasks, train, tune, weights
+from hyperadam.commands import compare, data, demo, meta_train, report, reproduce, tasks, train, tune, weights
 from hyperadam.data import DataError
 
 #: Every command, in the order of the help. A command is a module with ``add(commands)``.
-COMMANDS = (demo, train, compare, tune, meta_train, report, tasks, data, weights)
+COMMANDS = (demo, train, compare, tune, reproduce, report, meta_train, tasks, data, weights)
 
 EPILOG = """
 first steps:
   hyperadam demo                                  see it at work, in a couple of minutes
   hyperadam tasks                                 what there is to train
   hyperadam compare mnist-mlp --optimizers hyperadam,adam,sgd
+  hyperadam reproduce all --quick                 a coarse version of every experiment
   hyperadam COMMAND --help                        examples of every command
 """
 

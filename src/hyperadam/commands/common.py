@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -69,9 +70,11 @@ def run_jobs(options: argparse.Namespace, work: Sequence[jobs.Job], folder: Path
             print(f"{share:4.0%}  {label}", file=sys.stderr, flush=True)
 
     setup = jobs.Setup(folder, options.threads or 1, options.module)
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends as cleanly as Ctrl-C
     try:
         failures = jobs.run_jobs(work, setup, watch, options.jobs or jobs.cores(), options.dask)
     finally:
+        signal.signal(signal.SIGTERM, before)
         line.close()
     options.failures = [*getattr(options, "failures", []), *failures]
 

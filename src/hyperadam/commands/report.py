@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hyperadam.commands import common
-from hyperadam.experiments import Result, Store
 from hyperadam.experiments.atomic import write_text
-from hyperadam.experiments.experiment import Experiment
+from hyperadam.experiments.runner import Place, load
 from hyperadam.experiments.specs import EXPERIMENTS
 from hyperadam.report.paper import document
 from hyperadam.report.render import page
@@ -41,8 +40,8 @@ def add(commands: Commands) -> None:
 def run(options: argparse.Namespace) -> None:
     """Collect, judge, write, and say what is there."""
     folder, out = options.results, options.out or options.results / "report.html"
-    experiments = [e.coarse() if options.quick else e for e in EXPERIMENTS.values()]
-    found = [(experiment, load(experiment, folder)) for experiment in experiments]
+    store = Place(folder, options.quick).store
+    found = [(e.coarse() if options.quick else e, load(e, store, options.quick)) for e in EXPERIMENTS.values()]
     if not any(results for _, results in found):
         again = "hyperadam reproduce all" + (" --quick" if options.quick else "")
         raise ValueError(f"there are no results of the paper's experiments in {folder} yet: `{again}` makes them")
@@ -52,10 +51,3 @@ def run(options: argparse.Namespace) -> None:
         print(f"{part['name']:20} {part['measured']:4} of {part['expected']:<4} cells  {len(part['claims']):2} claims")
     print("claims   " + ", ".join(f"{count} {verdict}" for verdict, count in made["counts"].items()))
     print(f"page     {out}")
-
-
-def load(experiment: Experiment, folder: Path) -> list[Result]:
-    """The results of an experiment that are there."""
-    store = Store(folder / "paper")
-    cells = experiment.cells(tuning=folder / "tuning", weights=folder / "ablations")
-    return [result for cell in cells if (result := store.find(cell)) is not None]

@@ -79,8 +79,8 @@ class Experiment:
             steps=self.quick_steps,
             runs=min(self.runs, self.quick_runs),
             figures=tuple(figure._replace(steps=steps[figure.steps]) for figure in self.figures),
-            claims=tuple(claim._replace(steps=steps.get(claim.steps or 0)) for claim in self.claims),
-            published={key: value for key, value in self.published.items() if self.steps == self.quick_steps},
+            claims=tuple(claim._replace(steps=claim.steps and steps.get(claim.steps, claim.steps)) for claim in self.claims),
+            published={key: value for key, value in self.published.items() if steps.get(key[2], key[2]) == key[2]},
             # evaluation on a whole test set takes longer than a few steps
             test=self.test and any(claim.measure.startswith("test") for claim in self.claims),
         )

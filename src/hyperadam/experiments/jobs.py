@@ -83,9 +83,11 @@ def run_jobs(jobs: Sequence[Job], setup: Setup, watch: Watch, processes: int = 1
     results come back here. After Ctrl-C running jobs are stopped at their next step.
     """
     ordered = sorted(jobs, key=lambda job: job.work)
+    if not ordered:
+        return []
     if dask is not None:
         return _on_dask(ordered, setup, watch, dask)
-    if processes == 1 or len(ordered) <= 1:
+    if processes == 1 or len(ordered) == 1:
         return _here(ordered, setup, watch)
     return _in_processes(ordered, setup, watch, processes)
 
@@ -147,12 +149,13 @@ def _here(jobs: Sequence[Job], setup: Setup, watch: Watch) -> list[Failure]:
 #: that is killed leaves none behind.
 _shares: Any = None
 _setup: Setup | None = None
+_parent = 0
 
 
 def _start(shares: Any, setup: Setup) -> None:
-    global _shares, _setup
+    global _shares, _setup, _parent
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes: the first of them tells the others
-    _shares, _setup = shares, setup
+    _shares, _setup, _parent = shares, setup, os.getppid()
     setup.apply()
 
 
@@ -160,7 +163,7 @@ def _compute(number: int, job: Job) -> Any:
     assert _setup is not None
 
     def progress(share: float) -> None:
-        if _shares[-1]:
+        if _shares[-1] or os.getppid() != _parent:  # told to stop, or left behind by a process that was killed
             raise Interrupted
         _shares[number] = share
 
@@ -232,7 +235,7 @@ def _on_dask(jobs: Sequence[Job], setup: Setup, watch: Watch, address: str) -> l
         raise ValueError(f"--dask needs the package 'distributed' (pip install 'hyperadam[dask]'): {error}") from error
     tally = _Tally(jobs, watch)
     with Client(address, set_as_default=False) as client:
-        # a priority for each: workers take cheap jobs first; retries: a worker may die more often than the scheduler allows
+        # by priority workers take cheap jobs first; the scheduler gives the jobs of a worker that dies to another
         futures = [
             client.submit(_on_worker, job, setup.threads, setup.module, priority=-number, pure=False)
             for number, job in enumerate(jobs)

@@ -6,7 +6,8 @@ import hashlib
 import json
 import math
 import zipfile
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,7 @@ class Result:
         diverged_at: the step at which a run's loss, gradient or parameters ceased to be finite; ``None`` if they did not.
         test: on the test set, if asked for; undefined for a run that diverged.
         made_with: versions of what computed it.
+        measures: what else was measured, by name, a number a run; not kept in the result's own files.
     """
 
     settings: dict[str, Any]
@@ -48,6 +50,7 @@ class Result:
     diverged_at: tuple[int | None, ...]
     test: Metrics | None
     made_with: dict[str, str]
+    measures: Mapping[str, Tensor] = field(default_factory=dict)
 
     @property
     def task(self) -> str:
@@ -124,6 +127,27 @@ class Result:
             )
         except (ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
             raise ValueError(f"{path} is not a result that can be read ({error}): delete it and run again") from error
+
+
+def merge(results: Sequence[Result]) -> Result:
+    """One result of several that differ in their seeds alone."""
+    first = results[0]
+    if len(results) == 1:
+        return first
+    settings = first.settings | {"seeds": [seed for result in results for seed in result.settings["seeds"]]}
+    if any(result.settings | {"seeds": 0} != first.settings | {"seeds": 0} for result in results):
+        raise ValueError("results can be merged if they differ in their seeds alone")
+    tests = [result.test for result in results if result.test is not None]
+    return Result(
+        settings,
+        first.label,
+        first.lr_source,
+        torch.cat([result.losses for result in results]),
+        torch.cat([result.final_loss for result in results]),
+        tuple(at for result in results for at in result.diverged_at),
+        Metrics(*(torch.cat(parts) for parts in zip(*tests, strict=True))) if tests else None,
+        first.made_with,
+    )
 
 
 def _numbers(values: Tensor) -> list[float | None]:

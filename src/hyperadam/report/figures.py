@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,6 +13,7 @@ from torch import Tensor
 
 from hyperadam.experiments.atomic import atomic_write
 from hyperadam.experiments.results import Result
+from hyperadam.report.statistics import summarize
 
 
 class Look(NamedTuple):
@@ -44,33 +46,68 @@ POINTS = 400
 
 def draw_curves(results: Sequence[Result], stem: Path) -> list[Path]:
     """Draw a panel per task and write ``stem`` as ``.svg`` and ``.png``; their paths. Needs matplotlib."""
-    import matplotlib
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
+    return draw_panels([(t, [r for r in results if r.task == t]) for t in dict.fromkeys(r.task for r in results)], stem)
 
-    by_task = {task: [r for r in results if r.task == task] for task in dict.fromkeys(r.task for r in results)}
-    columns = min(len(by_task), 3 if len(by_task) != 4 else 2)
-    rows = math.ceil(len(by_task) / columns)
+
+def draw_panels(panels: Sequence[tuple[str, Sequence[Result]]], stem: Path) -> list[Path]:
+    """Draw curves in panels, each a title and results, and write ``stem`` as ``.svg`` and ``.png``. Needs matplotlib."""
+    columns = min(len(panels), 3 if len(panels) != 4 else 2)
+    rows = math.ceil(len(panels) / columns)
+    results = [result for _, group in panels for result in group]
     looks = choose_looks(results)
-    # text stays text, and the same results give the same bytes
-    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "hyperadam", "font.size": 10}):
-        figure = Figure(figsize=(5.0 * columns, 3.7 * rows + 0.5), layout="constrained")
-        FigureCanvasAgg(figure)
+    with _figure((5.0 * columns, 3.7 * rows + 0.5), stem) as (figure, paths):
         axes = figure.subplots(rows, columns, squeeze=False).flatten()
-        for axis, (task, group) in zip(axes, by_task.items(), strict=False):
-            draw_panel(axis, task, group, looks)
-        for axis in axes[len(by_task) :]:
+        for axis, (title, group) in zip(axes, panels, strict=False):
+            draw_panel(axis, title, group, looks)
+        for axis in axes[len(panels) :]:
             axis.set_axis_off()
         runs = sorted({result.runs for result in results})
         spread = ", band: the middle 80 % of them" if max(runs) > 1 else ""
         figure.supxlabel(f"line: mean of {' or '.join(map(str, runs))} runs{spread}", fontsize=9, color="#555555")
+    return paths
+
+
+def draw_by_task(results: Sequence[Result], tasks: Sequence[str], labels: Sequence[str], stem: Path) -> list[Path]:
+    """Draw mean final losses with standard errors, a point for each task and a line for each optimizer; as
+    :func:`draw_curves` writes. A line has a gap where a run diverged or nothing was computed."""
+    looks = choose_looks(results)
+    by_cell = {(result.task, result.label): summarize(result) for result in results}
+    with _figure((8.0, 4.6), stem) as (figure, paths):
+        axis = figure.subplots()
+        for label in labels:
+            found = [by_cell.get((task, label)) for task in tasks]
+            if not any(found):
+                continue
+            means = [s.mean if s and math.isfinite(s.mean) else math.nan for s in found]
+            errors = [s.standard_error if s and math.isfinite(s.standard_error) else 0.0 for s in found]
+            look = looks[label]
+            style = {"color": look.colour, "linestyle": look.line, "linewidth": look.width}
+            axis.errorbar(range(len(tasks)), means, errors, label=label, marker="o", markersize=3, capsize=2, **style)
+        axis.set_xticks(range(len(tasks)), tasks, rotation=30, ha="right", fontsize=8)
+        axis.set(ylabel="final loss")
+        axis.grid(alpha=0.25, linewidth=0.6)
+        axis.legend(fontsize=8, framealpha=0.85, ncols=2)
+    return paths
+
+
+@contextlib.contextmanager
+def _figure(size: tuple[float, float], stem: Path) -> Iterator[tuple[Any, list[Path]]]:
+    """A figure to draw on, written when the block is over, and its files."""
+    import matplotlib
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    # text stays text, and the same results give the same bytes
+    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "hyperadam", "font.size": 10}):
+        figure = Figure(figsize=size, layout="constrained")
+        FigureCanvasAgg(figure)
         paths = [stem.with_name(f"{stem.name}.{kind}") for kind in ("svg", "png")]
+        yield figure, paths
         for path in paths:
             with atomic_write(path) as file:
                 figure.savefig(
                     file, format=path.suffix[1:], dpi=140, metadata={"Date": None} if path.suffix == ".svg" else None
                 )
-    return paths
 
 
 def draw_panel(axis: Any, title: str, results: Sequence[Result], looks: dict[str, Look]) -> None:
@@ -96,7 +133,7 @@ def draw_panel(axis: Any, title: str, results: Sequence[Result], looks: dict[str
         axis.yaxis.set_minor_formatter(NullFormatter())
     axis.set(title=title, xlabel="step", ylabel="training loss")
     axis.grid(alpha=0.25, linewidth=0.6)
-    axis.legend(fontsize=9, framealpha=0.85)
+    axis.legend(fontsize=9 if len(results) < 7 else 7, framealpha=0.85)
 
 
 def choose_looks(results: Sequence[Result]) -> dict[str, Look]:

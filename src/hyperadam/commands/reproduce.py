@@ -1,0 +1,101 @@
+"""``hyperadam reproduce``: the paper's tables, figures and ablations, computed, kept, and written beside its numbers."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hyperadam.commands import common
+from hyperadam.experiments import timing
+from hyperadam.experiments.experiment import Experiment, resolve
+from hyperadam.experiments.jobs import Failure
+from hyperadam.experiments.runner import CellJob, Place, cell_jobs, load, unavailable, untuned, variant_jobs
+from hyperadam.experiments.specs import EXPERIMENTS, find_experiment
+from hyperadam.experiments.variants import VARIANTS
+from hyperadam.report.experiment import write_experiment
+
+if TYPE_CHECKING:
+    from hyperadam.commands.common import Commands
+
+EXAMPLES = """
+  hyperadam reproduce all --quick
+  hyperadam reproduce activations lstm
+  hyperadam reproduce depth --runs 20 --jobs 4
+  hyperadam reproduce all --dask tcp://scheduler:8786
+
+Finished cells are kept and never computed again, interrupted ones go on: give the same command again. `hyperadam tune --all`
+finds the learning rates of the hand-made optimizers, once, before. --quick is a coarse version of everything, kept apart.
+"""
+
+
+def add(commands: Commands) -> None:
+    """Describe the command."""
+    parser = common.add_parser(commands, "reproduce", "compute the paper's experiments", EXAMPLES)
+    parser.add_argument("names", nargs="+", metavar="NAME", help=f"all, or some of {', '.join(EXPERIMENTS)}")
+    parser.add_argument("--runs", type=common.positive, metavar="N", help="runs of each cell (default: the experiment's own)")
+    parser.add_argument("--quick", action="store_true", help="few runs and steps, in minutes")
+    parser.add_argument(
+        "--out", type=Path, default=Path("results"), metavar="DIR", help="where results go (default %(default)s)"
+    )
+    parser.add_argument("--threads", type=common.positive, metavar="N", help="threads of each job (default 1)")
+    common.add_job_options(parser)
+    common.add_import_option(parser)
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Compute what is missing, measure time, write tables and figures, and say what is there."""
+    names = list(EXPERIMENTS) if "all" in options.names else list(dict.fromkeys(options.names))
+    experiments = [find_experiment(name) for name in names]
+    common.prepare(options)
+    place = Place(options.out, options.quick)
+    if not options.quick and (count := untuned(experiments, place)):
+        print(f"note: the rates of {count} cells are not tuned yet; `hyperadam tune --all` tunes them", flush=True)
+    # what does not wait for a variant's weights, and the variants; then the cells that did
+    first = [*cell_jobs(experiments, place, options.runs), *variant_jobs(experiments, place)]
+    common.run_jobs(options, first, place.folder)
+    common.run_jobs(options, _not_failed(options, experiments, place), place.folder)
+    for experiment in experiments:
+        if experiment.timed:
+            measure_time(experiment, place, options.runs)
+    write_all(options, experiments, place)
+    failed = {failure.label for failure in options.failures}
+    for label, reason in unavailable(experiments, place).items():
+        if label not in VARIANTS or f"meta-train {VARIANTS[label].file}" not in failed:
+            options.failures.append(Failure(f"{label} is left out", reason))
+
+
+def _not_failed(options: argparse.Namespace, experiments: Sequence[Experiment], place: Place) -> list[CellJob]:
+    """The cells that are still missing, but for those that failed already."""
+    failed = {failure.label for failure in options.failures}
+    return [job for job in cell_jobs(experiments, place, options.runs) if job.label not in failed]
+
+
+def measure_time(experiment: Experiment, place: Place, runs: int | None = None) -> None:
+    """Time the experiment's optimizers in this process, now that nothing else runs, unless that is done."""
+    there = [label for label in experiment.optimizers if label not in experiment.unavailable(place.variants)]
+    results = load(experiment, place.store, place.quick, runs)
+    curves = [result for result in results if result.losses.numel()]
+    specs = [resolve(label, experiment.tasks[0], experiment.steps[0], place.tuning, place.variants) for label in there]
+    if not timing.is_measured(place.time, timing.settings(specs, experiment.timed, curves, place.quick)):
+        line = common.ProgressLine()
+        try:
+            timing.measure(specs, experiment.timed, curves, place.time, place.quick, lambda share: line("timing", share))
+        finally:
+            line.close()
+
+
+def write_all(options: argparse.Namespace, experiments: Sequence[Experiment], place: Place) -> None:
+    """Tables and figures of every experiment, and a line about each."""
+    for experiment in experiments:
+        results = load(experiment, place.store, place.quick, options.runs)
+        shown = experiment.coarse() if place.quick else experiment
+        folder = place.folder / experiment.name
+        write_experiment(shown, results, folder, place.quick)
+        expected = len(shown.tasks) * len(shown.steps) * len(shown.optimizers)
+        found = [result for result in results if result.losses.numel()]
+        diverged = sum(result.diverged for result in found)
+        runs = f", {diverged} runs diverged" if diverged else ""
+        print(f"{experiment.name:20} {len(found):3} of {expected} cells{runs}  {folder / 'table.md'}", flush=True)

@@ -1,0 +1,99 @@
+"""The tables and figures of one experiment as files: our numbers beside the paper's, what is missing shown as missing."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from hyperadam.experiments.atomic import write_text
+from hyperadam.experiments.experiment import Experiment
+from hyperadam.experiments.results import Result
+from hyperadam.report import paper
+from hyperadam.report.figures import draw_by_task, draw_panels
+
+#: With more tasks than this, final losses are also drawn by task.
+MANY = 5
+NOTE = (
+    "Mean ± standard error over runs; the best mean of a column is bold, and ≈ marks those less than two standard errors "
+    "behind it, compared run by run on the same seeds. In brackets the paper's number. – is what has not been computed."
+)
+
+
+def write_experiment(experiment: Experiment, results: Sequence[Result], folder: Path, quick: bool = False) -> list[Path]:
+    """Write ``table.md``, ``table.csv`` and, with matplotlib, ``curves`` (and ``tasks``) as SVG and PNG; the files."""
+    section = paper.section(experiment, results, quick)
+    write_text(folder / "table.md", markdown(section))
+    write_text(folder / "table.csv", as_csv(experiment, section))
+    files = [folder / "table.md", folder / "table.csv"]
+    panels = []
+    for figure in experiment.figures:
+        by_label = {r.label: r for r in results if (r.task, r.steps) == (figure.task, figure.steps) and r.losses.numel()}
+        panels.append((figure.title, [by_label[label] for label in experiment.optimizers if label in by_label]))
+    try:
+        if any(group for _, group in panels):
+            files += draw_panels([panel for panel in panels if panel[1]], folder / "curves")
+        if len(experiment.tasks) > MANY and results:
+            files += draw_by_task(results, experiment.tasks, experiment.optimizers, folder / "tasks")
+    except ModuleNotFoundError as error:
+        if error.name != "matplotlib":
+            raise
+    return files
+
+
+def markdown(section: dict[str, Any]) -> str:
+    """The tables and claims of a :func:`~.paper.section` as Markdown."""
+    lines = [f"# {section['title']}", "", f"{section['paper']} of the paper. {section['about']}", ""]
+    lines += [f"Made by `{section['command']}`; {section['measured']} of {section['expected']} cells are computed.", ""]
+    for table in section["tables"]:
+        columns = [f"{c['task']}, {c['steps']:,} steps" if c["steps"] > 1 else c["task"] for c in table["columns"]]
+        lines += [f"## {table['title'].capitalize()}", "", _row(["optimizer", *columns]), _row(["---"] * (1 + len(columns)))]
+        lines += [_row([row["optimizer"], *map(_text, row["cells"])]) for row in table["rows"]]
+        lines.append("")
+    lines += [NOTE, ""]
+    if section["claims"]:
+        lines += ["## What the paper claims", ""]
+    for claim in section["claims"]:
+        lines.append(f"- {claim['text']} **{claim['verdict'].capitalize()}.** {claim['finding']}")
+        if claim["twin"]:
+            lines.append(
+                f"  The same said of `{claim['twin']['better']}`: {claim['twin']['verdict']}. {claim['twin']['finding']}"
+            )
+    return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def as_csv(experiment: Experiment, section: dict[str, Any]) -> str:
+    """The tables as comma-separated values, a line for each number."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["measure", "task", "steps", "optimizer", "runs", "diverged", "ours", "paper", "best", "tied", "missing"])
+    for table in section["tables"]:
+        for row in table["rows"]:
+            for column, cell in zip(table["columns"], row["cells"], strict=True):
+                key = (column["task"], row["optimizer"], column["steps"], table["measure"])
+                numbers = [
+                    cell.get("runs", 0),
+                    cell.get("diverged", 0),
+                    cell.get("mean", ""),
+                    experiment.published.get(key, ""),
+                ]
+                flags = [int(bool(cell.get(flag))) for flag in ("best", "tied", "missing")]
+                writer.writerow([table["measure"], *key[::2], key[1], *numbers, *flags])
+    return text.getvalue()
+
+
+def _text(cell: dict[str, Any]) -> str:
+    published = f" ({cell['paper']})" if "paper" in cell else ""
+    if cell["missing"]:
+        return f"–{published}"
+    if cell["diverged"]:
+        rest = f", else {cell['rest']}" if "rest" in cell else ""
+        return f"diverged in {cell['diverged']} of {cell['runs']}{rest}{published}"
+    shown = f"**{cell['text']}**" if cell["best"] else cell["text"] + (" ≈" if cell.get("tied") else "")
+    return shown + published
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
