@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hyperadam.cli import main
-from hyperadam.experiments import Store
+from hyperadam.experiments.runner import Place
 from hyperadam.experiments.specs import EXPERIMENTS
 
 from ..report.synthetic import make
@@ -16,8 +16,9 @@ from ..report.synthetic import make
 
 def fill(folder: Path, quick: bool = False, most: int = 6) -> None:
     """Results for the first cells of an experiment, where ``reproduce`` would put them."""
-    store = Store(folder / "paper")
-    for cell in EXPERIMENTS["activations"].cells(quick, tuning=folder / "tuning", weights=folder / "ablations")[:most]:
+    place = Place(folder, quick)
+    store = place.store
+    for cell in place.cells(EXPERIMENTS["activations"])[:most]:
         made = make(cell.task, cell.optimizer.name, cell.steps, len(cell.seeds))
         replace(made, settings=cell.settings(), label=cell.optimizer.label).save(store.path(cell))
 
