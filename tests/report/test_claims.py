@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
+import torch
 
 from hyperadam.experiments import Result
 from hyperadam.experiments.experiment import Claim
@@ -63,7 +65,7 @@ def test_one_run_decides_nothing_unless_it_diverges() -> None:
     one = Claim("a beats b.", "a", ("b",))
     judged = judge(one, keyed(result([0.1], "a"), result([5.0], "b")), [("bowl", 5)])
     assert judged.verdict is Verdict.UNDECIDED
-    assert "single run" in judged.comparisons[0].text
+    assert "no standard error" in judged.comparisons[0].text
     assert verdict(one, result([0.1], "a"), result([math.inf], "b")) is Verdict.HOLDS
 
 
@@ -94,6 +96,20 @@ def test_another_optimizer_in_the_place_of_the_better() -> None:
     judged = judge(one, found, [("bowl", 5)], "ours")
     assert (judged.better, judged.verdict) == ("ours", Verdict.HOLDS)
     assert judged.counts[Outcome.BETTER] == 1
+
+
+def test_times() -> None:
+    claim = Claim("a is sooner there.", "a", ("b",), measure="seconds_to_loss")
+
+    def timed(label: str, seconds: float) -> Result:
+        return replace(result(BASE, label), measures={"seconds_to_loss": torch.tensor([seconds])})
+
+    judged = judge(claim, keyed(timed("a", 20.0), timed("b", math.inf)), [("bowl", 5)])
+    assert judged.verdict is Verdict.HOLDS
+    assert judged.comparisons[0].text == "better: the other never there"
+    judged = judge(claim, keyed(timed("a", 20.0), timed("b", 30.0)), [("bowl", 5)])
+    assert judged.verdict is Verdict.UNDECIDED
+    assert "no standard error" in judged.comparisons[0].text
 
 
 @pytest.mark.parametrize(("measure", "worst"), [("final_loss", math.inf), ("test_top1", -math.inf), ("test_loss", math.inf)])

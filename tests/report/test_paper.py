@@ -180,3 +180,25 @@ def test_verdicts_and_colours_are_complete() -> None:
     assert set(OPTIMIZERS) <= set(made["looks"])
     dark = [ON_DARK.get(look["colour"], look["colour"]) for look in made["looks"].values()]
     assert "#000000" not in dark
+
+
+def test_times_stand_apart_from_training() -> None:
+    timed = replace(
+        bare(name="time", tasks=("t",), optimizers=("adam", "hyperadam"), runs=3),
+        published={("u", "adam", 1, "seconds_per_step"): 0.0023, ("t", "adam", 100, "seconds_to_loss"): 28.97},
+    )
+    trained = [
+        replace(make("t", label, 100, 3), measures={"seconds_to_loss": torch.tensor([seconds])})
+        for label, seconds in {"adam": 20.0, "hyperadam": math.inf}.items()
+    ]
+    alone = replace(make("u", "adam", 1, 15), losses=torch.empty(15, 0), measures={"seconds_per_step": torch.rand(15)})
+    made = document([(timed, [*trained, alone])])
+    (part,) = made["experiments"]
+    assert part["runs"] == [3], "rounds of timing are no runs"
+    assert [row["task"] for row in made["settings"]["rates"]] == ["t"]
+    text = parts(page(made)).text
+    assert "over 15 rounds" in text
+    assert "never there" in text
+    assert "1 of 1" not in text
+    assert "paper 28.97" in text
+    assert "paper 0.0023" in text

@@ -89,8 +89,9 @@ def judge(claim: Claim, results: Results, cells: Sequence[tuple[str, int]], bett
             theirs = results.get((task, other, steps))
             difference = measures.contrast(mine, theirs, claim.measure) if mine and theirs else None
             note = in_words(difference) if difference else "not measured"
-            if mine and theirs and difference and min(mine.runs, theirs.runs) < 2 and math.isfinite(difference.difference):
-                note += ", single run: no standard error"
+            note = note.replace("diverged", measures.describe(claim.measure).failed)
+            if difference and math.isfinite(difference.difference) and math.isnan(difference.standard_error):
+                note += ", a single number: no standard error"
             found.append(Comparison(task, steps, other, _outcome(difference, claim.measure), note))
     own = [result for task, steps in cells if (result := results.get((task, name, steps))) is not None]
     diverged = tuple(Diverged(result.task, result.diverged, result.runs) for result in own if result.diverged)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import NamedTuple
 
 import torch
@@ -14,11 +13,14 @@ from hyperadam.report.statistics import Contrast, Summary, compare, mean
 
 
 class Measure(NamedTuple):
-    """A column of numbers, one a run. ``lower`` says which way is better."""
+    """A column of numbers. ``lower`` says which way is better, ``failed`` what happened where there is no number, and ``one``
+    what each number comes from."""
 
     title: str
     lower: bool = True
     percent: bool = False
+    failed: str = "diverged"
+    one: str = "run"
 
 
 MEASURES = {
@@ -26,8 +28,8 @@ MEASURES = {
     "test_loss": Measure("loss on the test set"),
     "test_top1": Measure("top-1 accuracy on the test set", lower=False, percent=True),
     "test_top2": Measure("top-2 accuracy on the test set", lower=False, percent=True),
-    "seconds_per_step": Measure("seconds per update"),
-    "seconds_to_loss": Measure("seconds to reach the loss"),
+    "seconds_per_step": Measure("seconds per update", one="round"),
+    "seconds_to_loss": Measure("seconds to reach Adam's lowest loss", failed="never there", one="mean curve"),
 }
 
 
@@ -44,8 +46,7 @@ def values(result: Result, name: str) -> Tensor | None:
     elif name.startswith("test_"):
         found = getattr(result.test, name.removeprefix("test_"), None)
     else:
-        more: Mapping[str, Tensor] = getattr(result, "measures", None) or {}
-        found = more.get(name)
+        found = result.measures.get(name)
     if found is None:
         return None
     found = torch.as_tensor(found).double()
@@ -83,4 +84,6 @@ def write(summary: Summary, name: str) -> str:
 
 def write_published(number: float, name: str) -> str:
     """The paper's number as the paper writes it."""
-    return f"{100 * number:.2f} %" if describe(name).percent else f"{number:g}"
+    if describe(name).percent:
+        return f"{100 * number:.2f} %"
+    return f"{number:.2f}" if round(number, 2) == number else f"{number:g}"

@@ -50,12 +50,13 @@ def section(experiment: Experiment, results: Sequence[Result], quick: bool = Fal
     """One experiment: tables, claims, and the curves of every task."""
     by_cell: dict[tuple[str, str, int], Result] = {(r.task, r.label, r.steps): r for r in results}
     cells = [(task, steps) for task in experiment.tasks for steps in experiment.steps]
+    trained = [r for r in results if r.losses.numel()]  # and not only timed
     labels = list(dict.fromkeys([*experiment.optimizers, *(r.label for r in results)]))
     titles = {(figure.task, figure.steps): figure.title for figure in experiment.figures}
     panels, drawn = [], {}
     for task, steps in sorted(cells, key=lambda cell: cell not in titles):
-        group = [by_cell[task, label, steps] for label in labels if (task, label, steps) in by_cell]
-        if group and min(group[0].losses.shape) > 0:
+        group = [r for label in labels if (r := by_cell.get((task, label, steps))) is not None and r.losses.numel()]
+        if group:
             name = f"{experiment.name}-{safe_name(task)}-{steps}"
             drawn[name] = curves.panel(group)
             shown = not titles or (task, steps) in titles
@@ -71,9 +72,9 @@ def section(experiment: Experiment, results: Sequence[Result], quick: bool = Fal
         "expected": len(expected),
         "measured": len(expected & set(by_cell)),
         "planned_runs": experiment.runs,
-        "runs": sorted({r.runs for r in results}),
-        "seeds": sorted({_ranges(r.settings["seeds"]) for r in results}),
-        "final_batches": sorted({int(r.settings.get("final_batches", r.steps)) for r in results}),
+        "runs": sorted({r.runs for r in trained}),
+        "seeds": sorted({_ranges(r.settings["seeds"]) for r in trained}),
+        "final_batches": sorted({int(r.settings.get("final_batches", r.steps)) for r in trained}),
         "steps": list(experiment.steps),
         "tables": [table(experiment, by_cell, labels, measure) for measure in shown_measures(experiment)],
         "claims": [_claim(experiment, n, claim, by_cell) for n, claim in enumerate(experiment.claims, 1)],
@@ -132,6 +133,7 @@ def table(experiment: Experiment, results: Results, labels: Sequence[str], measu
         "measure": measure,
         "title": measures.describe(measure).title,
         "lower": measures.describe(measure).lower,
+        "one": measures.describe(measure).one,
         "columns": [{"task": task, "steps": steps} for task, steps in columns],
         "rows": [{"optimizer": label, "cells": grid[label]} for label in labels],
     }
@@ -141,6 +143,7 @@ def _cell(numbers: Any, measure: str) -> dict[str, Any]:
     summary = measures.summarize(numbers)
     cell: dict[str, Any] = {"runs": summary.runs, "diverged": summary.diverged}
     if summary.diverged:
+        cell["failed"] = measures.describe(measure).failed
         rest = numbers[numbers.isfinite()]
         return cell | {"rest": measures.write(measures.summarize(rest), measure)} if len(rest) else cell
     number = summary.mean
@@ -231,7 +234,7 @@ def rates(results: Iterable[Result], folders: Sequence[Path]) -> list[dict[str, 
     """The learning rate of every hand-made optimizer on every task, and the grid that it was chosen from."""
     found: dict[tuple[str, int, str], dict[str, Any]] = {}
     for r in results:
-        if "weights" not in r.settings:
+        if "weights" not in r.settings and r.losses.numel():
             row = {"task": r.task, "steps": r.steps, "optimizer": r.label, "lr": r.lr, "source": r.lr_source}
             found[r.task, r.steps, r.label] = row | _tuning(r, folders)
     return [found[key] for key in sorted(found)]

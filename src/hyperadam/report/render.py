@@ -195,9 +195,10 @@ def _table(part: Mapping[str, Any], table: Mapping[str, Any]) -> str:
     for row in table["rows"]:
         cells = "".join(_cell(cell) for cell in row["cells"])
         rows.append(f'<tr><th scope="row">{escape(row["optimizer"])}</th>{cells}</tr>')
-    runs = " or ".join(f"{n:,}" for n in part["runs"])
-    steps = "" if several else f" after {table['columns'][0]['steps']:,} steps"
-    over = f": mean ± standard error over {runs} run{'' if part['runs'] == [1] else 's'}" if part["runs"] else ""
+    counts = sorted({cell["runs"] for row in table["rows"] for cell in row["cells"] if not cell["missing"]})
+    runs = " or ".join(f"{n:,}" for n in counts)
+    steps = "" if several or table["measure"].startswith("seconds") else f" after {table['columns'][0]['steps']:,} steps"
+    over = f": mean ± standard error over {runs} {table['one']}{'' if counts == [1] else 's'}" if counts else ""
     title = table["title"][0].upper() + table["title"][1:]
     better = "lower" if table["lower"] else "higher"
     caption = f"<caption><span>{escape(title)}{steps}{over}; {better} is better.</span></caption>"
@@ -211,8 +212,9 @@ def _cell(cell: Mapping[str, Any]) -> str:
     if cell["missing"]:
         return f'<td class="missing">not measured{paper}</td>'
     if cell["diverged"]:
+        count = f"{cell['diverged']} of {cell['runs']} " if cell["failed"] == "diverged" else ""
         rest = f"<small>the others {escape(cell['rest'])}</small>" if "rest" in cell else ""
-        return f'<td class="diverged">{cell["diverged"]} of {cell["runs"]} diverged{rest}{paper}</td>'
+        return f'<td class="diverged">{count}{escape(cell["failed"])}{rest}{paper}</td>'
     if cell["best"]:
         return f'<td class="best">{escape(cell["text"])} <span title="the best mean">★</span>{paper}</td>'
     tied = ' <span title="not clearly different from the best">≈</span>' if cell.get("tied") else ""
