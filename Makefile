@@ -32,8 +32,9 @@ lint: setup ## style and types
 test: lint ## lint, types and tests
 	$(BIN)/python -m pytest
 
-bench: setup ## measure the step and the meta-gradient, side by side
+bench: setup ## measure the step, the meta-gradient and runs together, side by side
 	$(BIN)/python benchmarks/step.py
+	$(BIN)/python benchmarks/tasks.py
 
 docs: setup ## check that the code in README and docs runs
 	$(BIN)/python -m pytest tests/docs

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
-from hyperadam.tasks.learners import CNN, LSTM, MLP, batch_norm, size, unflatten
+from hyperadam.tasks.learners import CNN, LSTM, MLP, batch_norm, channels_last, size, unflatten
 
 ACTIVATIONS = {"sigmoid": nn.Sigmoid, "relu": nn.ReLU, "elu": nn.ELU, "tanh": nn.Tanh}
 
@@ -80,6 +80,47 @@ def cnn(kind: int, image: tuple[int, int, int], **extras: bool) -> CNN:
 @pytest.mark.parametrize(("kind", "image"), [(1, (1, 8, 8)), (2, (3, 8, 8))])
 def test_cnn(kind: int, image: tuple[int, int, int], norm: bool) -> None:
     assert_same_network(cnn(kind, image, batch_norm=norm), reference_cnn(kind, image[0], image[1], norm), normal(2, 6, *image))
+
+
+@pytest.mark.parametrize("norm", [False, True])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_cnn_in_float32(channels: int, norm: bool) -> None:
+    """The path that training takes: rounding may differ from the reference's, nothing else."""
+    learner, reference = cnn(2, (channels, 12, 12), batch_norm=norm), reference_cnn(2, channels, 12, norm)
+    params, x = params_for(learner, 1, torch.float32).requires_grad_(), normal(1, 16, channels, 12, 12).float()
+    vector_to_parameters(params[0].detach(), reference.parameters())
+    outputs, expected = learner(unflatten(params, learner.shapes()), x)[0], reference(x[0]).T
+    torch.testing.assert_close(outputs, expected, rtol=1e-4, atol=1e-5)
+    (grad,) = torch.autograd.grad(outputs.square().sum(), params)
+    expected_grad = parameters_to_vector(torch.autograd.grad(expected.square().sum(), list(reference.parameters())))
+    assert (grad[0] - expected_grad).norm() < 1e-4 * expected_grad.norm()
+
+
+@pytest.mark.parametrize("sign", [-1, 0, 1])
+def test_ties_in_pooling_follow_torch(sign: int) -> None:
+    """Equal values, below, at and above zero: the gradient goes where ``torch.nn`` sends it."""
+    learner = CNN((1, 4, 4), ((1,),), classes=1)
+    layers = [nn.Conv2d(1, 1, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(4, 1)]
+    reference = nn.Sequential(*layers).double()
+    params = torch.tensor([[*[0.0] * 9, sign, 1, 2, 3, 4, 5]], dtype=torch.float64, requires_grad=True)
+    x = normal(1, 3, 1, 4, 4)
+    outputs = learner(unflatten(params, learner.shapes()), x)
+    vector_to_parameters(params[0].detach(), reference.parameters())
+    expected = reference(x[0]).T
+    torch.testing.assert_close(outputs[0], expected)
+    (grad,) = torch.autograd.grad(outputs.sum(), params)
+    expected_grad = torch.autograd.grad(expected.sum(), list(reference.parameters()))
+    torch.testing.assert_close(grad[0], parameters_to_vector(expected_grad))
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_channels_last(channels: int) -> None:
+    h = normal(2, channels, 4, 5)
+    moved = channels_last(h)
+    assert torch.equal(moved, h)
+    assert moved.stride() == (20 * channels, 1, 5 * channels, channels)
+    out = nn.functional.conv2d(moved.float(), torch.ones(8, channels, 3, 3))
+    assert out.stride()[1] == 1
 
 
 @pytest.mark.parametrize("kind", [1, 2])

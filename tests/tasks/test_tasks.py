@@ -70,6 +70,14 @@ def test_a_run_is_the_same_in_any_company(make, name: str) -> None:
     assert (a - task.init(alone)[0]).norm() > 1e-3
 
 
+@pytest.mark.parametrize("name", LARGE)
+def test_a_convolutional_run_is_the_same_to_the_bit(make, name: str) -> None:
+    task = make(name, n=8)
+    together = task.loss_and_grad(task.init([20, 7, 5]), task.batch([20, 7, 5], 0))
+    alone = task.loss_and_grad(task.init([7]), task.batch([7], 0))
+    assert all(torch.equal(a[1], b[0]) for a, b in zip(together, alone, strict=True))
+
+
 @pytest.mark.parametrize("name", ["mnist-mlp", "mnist-cnn2-dropout", "sine-lstm"])
 def test_a_batch_depends_on_its_step_alone(make, name: str) -> None:
     task = make(name, n=8)

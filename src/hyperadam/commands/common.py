@@ -15,6 +15,7 @@ import torch
 
 from hyperadam.experiments import TUNING, Cell, Result, Store, grid, jobs, run_cells
 from hyperadam.report import as_text, write_report
+from hyperadam.tasks import memory
 
 if TYPE_CHECKING:
     #: Where a command adds its parser.
@@ -99,7 +100,8 @@ def names(text: str) -> list[str]:
 
 
 def prepare(options: argparse.Namespace) -> None:
-    """Act on the options that concern the process: threads and the user's module."""
+    """Set up the process for training: its memory, its threads and the user's module."""
+    memory.keep_freed()
     if getattr(options, "threads", None):
         torch.set_num_threads(options.threads)
     if options.module:

@@ -118,12 +118,18 @@ class CNN:
 
     def one_run(self, weights: Iterator[Tensor], h: Tensor, mask: Tensor | None) -> Tensor:
         """``h (n, channels, height, width)`` to logits ``(classes, n)``."""
+        h = channels_last(h)
         for block in self.blocks:
-            for _ in block:
-                h = relu(conv2d(h, next(weights), next(weights), padding=1))
+            for k in range(len(block)):
+                h = conv2d(h, next(weights), next(weights), padding=1)
                 if self.batch_norm:
-                    h = batch_norm(h)
+                    h = batch_norm(relu(h))
+                elif k < len(block) - 1:
+                    h = relu(h)
             h = max_pool2d(h, 2)
+            if not self.batch_norm:
+                # the block's last ReLU: after pooling it has a quarter of the work and the same values and gradients
+                h = relu(h)
         h = h.flatten(1)
         for _ in self.hidden:
             h = relu(linear(h, next(weights), next(weights)))
@@ -132,9 +138,16 @@ class CNN:
         return linear(h, next(weights), next(weights)).T
 
 
+def channels_last(h: Tensor) -> Tensor:
+    """The same ``h (n, channels, height, width)`` with channels innermost in memory, where convolutions and pooling are faster.
+    ``contiguous(memory_format=...)`` would leave a single channel's strides as they are, and the next layers' with them."""
+    return h.movedim(1, -1).clone(memory_format=torch.contiguous_format).movedim(-1, 1)
+
+
 def batch_norm(h: Tensor, epsilon: float = 1e-5) -> Tensor:
     """Every position of ``h (n, ...)`` brought to mean 0 and variance 1 over the batch."""
-    return functional.batch_norm(h.flatten(1), None, None, training=True, eps=epsilon).view_as(h)
+    last = h.movedim(1, -1)
+    return functional.batch_norm(last.flatten(1), None, None, training=True, eps=epsilon).view_as(last).movedim(-1, 1)
 
 
 @dataclass(frozen=True)
