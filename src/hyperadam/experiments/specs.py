@@ -140,6 +140,29 @@ _EXPERIMENTS = (
         quick_steps=(8,),
     ),
     Experiment(
+        "horizon",
+        "Twenty times as long as meta-training",
+        "not in the paper",
+        "The small MLP with sigmoid and with ReLU, and the smaller convolutional network, are trained on MNIST for 2,000 "
+        "steps. Dead ReLUs make the paper's rule blow up where its decay rates allow it; the bounded rule must not.",
+        ("mnist-mlp", "mnist-mlp-relu", "mnist-cnn1"),
+        ("adam", PAPER, "hyperadam", UNTRAINED),
+        (2_000,),
+        runs=5,
+        final_batches=500,
+        figures=(Figure("CNN-1 on MNIST", "mnist-cnn1", 2_000),),
+        claims=(
+            Claim(
+                "Ours: with bounded decay rates HyperAdam ends below Adam on the small MLP.",
+                "hyperadam",
+                ("adam",),
+                ("mnist-mlp",),
+            ),
+        ),
+        quick_runs=1,
+        quick_steps=(8,),
+    ),
+    Experiment(
         "long-mlp",
         "A deep MLP for 10,000 steps",
         "Figure 7(a)",

@@ -288,7 +288,9 @@ class Trainer:
     def _path(self) -> Path:
         return self.out / (f"checkpoint-{self.rank}.pt" if self.ranks > 1 else "checkpoint.pt")
 
-    def run(self, report: Callable[[Round, Validation | None], None], stop: Callable[[], bool], save_every: float = 60.0) -> None:
+    def run(
+        self, report: Callable[[Round, Validation | None], None], stop: Callable[[], bool], save_every: float = 60.0
+    ) -> None:
         """Train to the last update, or until ``stop`` says so; ``report`` gets every round, and each validation's result."""
         saved = time.monotonic()
         while self.update < self.settings.updates and not stop():
