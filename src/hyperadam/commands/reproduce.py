@@ -47,9 +47,9 @@ def add(commands: Commands) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Compute what is missing, measure time, write tables and figures, and say what is there."""
+    common.prepare(options)
     names = list(EXPERIMENTS) if "all" in options.names else list(dict.fromkeys(options.names))
     experiments = [find_experiment(name) for name in names]
-    common.prepare(options)
     place = Place(options.out, options.quick)
     if not options.quick and (count := untuned(experiments, place)):
         print(f"note: the rates of {count} cells are not tuned yet; `hyperadam tune --all` tunes them", flush=True)

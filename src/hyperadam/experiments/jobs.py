@@ -8,6 +8,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -21,6 +22,10 @@ import torch
 LOOK = 0.2
 #: How often the pool of processes is set up anew after one of them was killed.
 RESTARTS = 3
+
+
+#: How long a job has to come to its next step when all is to end, in seconds.
+GRACE = 5.0
 
 
 class Interrupted(Exception):
@@ -187,19 +192,43 @@ def _in_processes(jobs: Sequence[Job], setup: Setup, watch: Watch, processes: in
 
 @contextlib.contextmanager
 def _stopping(pool: ProcessPoolExecutor, shares: Any) -> Iterator[None]:
-    """Leave no process behind, whatever happens: running jobs end at their next step."""
+    """Leave no process behind, whatever happens: running jobs are told to stop, and ended if they do not."""
+    before = set(multiprocessing.active_children())
     try:
         yield
     except BaseException:
         shares[-1] = 1.0
+        pool.shutdown(wait=False, cancel_futures=True)
+        # not left to the pool: a process that is still starting would keep it, and then the interpreter, from ending
+        deadline = time.monotonic() + GRACE
+        workers = [child for child in multiprocessing.active_children() if child not in before]
+        for worker in workers:
+            worker.join(max(0.0, deadline - time.monotonic()))
+        for worker in workers:
+            worker.terminate()
+        for worker in workers:
+            worker.join(GRACE)
         raise
+    pool.shutdown()
+
+
+@contextlib.contextmanager
+def _no_interrupt() -> Iterator[None]:
+    """Ctrl-C waits until the block is over, and never reaches a process that is started in it."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
     finally:
-        pool.shutdown(wait=True, cancel_futures=True)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _drain(pool: ProcessPoolExecutor, numbers: Sequence[int], tally: _Tally, shares: Any, final: bool) -> list[int]:
     """Do these jobs; the numbers of those that were lost with a process that was killed."""
-    futures: dict[Future[Any], int] = {pool.submit(_compute, number, tally.jobs[number]): number for number in numbers}
+    with _no_interrupt():
+        futures: dict[Future[Any], int] = {pool.submit(_compute, number, tally.jobs[number]): number for number in numbers}
     lost = []
     while futures:
         done, _ = wait(futures, LOOK, FIRST_COMPLETED)
@@ -242,7 +271,7 @@ def _on_dask(jobs: Sequence[Job], setup: Setup, watch: Watch, address: str) -> l
         ]
         numbers = {future.key: number for number, future in enumerate(futures)}
         try:
-            for future in as_completed(futures):
+            for future in as_completed(futures, loop=client.loop):
                 tally.ended(numbers[future.key], future.result)
                 future.release()
         except BaseException:
