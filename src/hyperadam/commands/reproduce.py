@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hyperadam.commands import common
 from hyperadam.experiments import timing
-from hyperadam.experiments.experiment import Experiment, resolve
+from hyperadam.experiments.experiment import Experiment, labels, resolve
 from hyperadam.experiments.jobs import Failure
 from hyperadam.experiments.runner import CellJob, Place, cell_jobs, load, unavailable, untuned, variant_jobs
 from hyperadam.experiments.specs import EXPERIMENTS, find_experiment
@@ -23,6 +24,7 @@ EXAMPLES = """
   hyperadam reproduce all --quick
   hyperadam reproduce activations lstm
   hyperadam reproduce depth --runs 20 --jobs 4
+  hyperadam reproduce all --optimizers hyperadam,adam
   hyperadam reproduce all --dask tcp://scheduler:8786
 
 Finished cells are kept and never computed again, interrupted ones go on: give the same command again. `hyperadam tune --all`
@@ -35,6 +37,12 @@ def add(commands: Commands) -> None:
     parser = common.add_parser(commands, "reproduce", "compute the paper's experiments", EXAMPLES)
     parser.add_argument("names", nargs="+", metavar="NAME", help=f"all, or some of {', '.join(EXPERIMENTS)}")
     parser.add_argument("--runs", type=common.positive, metavar="N", help="runs of each cell (default: the experiment's own)")
+    parser.add_argument(
+        "--optimizers",
+        type=common.names,
+        metavar="NAMES",
+        help="compute these alone now, names with commas between them (default: all of the experiments')",
+    )
     parser.add_argument("--quick", action="store_true", help="few runs and steps, in minutes")
     parser.add_argument(
         "--out", type=Path, default=Path("results"), metavar="DIR", help="where results go (default %(default)s)"
@@ -54,17 +62,28 @@ def run(options: argparse.Namespace) -> None:
     if not options.quick and (count := untuned(experiments, place)):
         print(f"note: the rates of {count} cells are not tuned yet; `hyperadam tune --all` tunes them", flush=True)
     # what does not wait for a variant's weights, and the variants; then the cells that did
-    first = [*cell_jobs(experiments, place, options.runs), *variant_jobs(experiments, place)]
+    computed = _wanted(experiments, options.optimizers)
+    first = [*cell_jobs(computed, place, options.runs), *variant_jobs(computed, place)]
     common.run_jobs(options, first, place.folder)
-    common.run_jobs(options, _not_failed(options, experiments, place), place.folder)
-    for experiment in experiments:
+    common.run_jobs(options, _not_failed(options, computed, place), place.folder)
+    for experiment in computed:
         if experiment.timed:
             measure_time(experiment, place, options.runs)
     write_all(options, experiments, place)
     failed = {failure.label for failure in options.failures}
-    for label, reason in unavailable(experiments, place).items():
+    for label, reason in unavailable(computed, place).items():
         if label not in VARIANTS or f"meta-train {VARIANTS[label].file}" not in failed:
             options.failures.append(Failure(f"{label} is left out", reason))
+
+
+def _wanted(experiments: Sequence[Experiment], optimizers: Sequence[str] | None) -> list[Experiment]:
+    """The experiments with some of their optimizers alone."""
+    if optimizers is None:
+        return list(experiments)
+    known = labels(experiments)
+    if unknown := set(optimizers) - set(known):
+        raise ValueError(f"--optimizers: no {', '.join(sorted(unknown))} in these experiments, only {', '.join(known)}")
+    return [replace(e, optimizers=tuple(label for label in e.optimizers if label in optimizers)) for e in experiments]
 
 
 def _not_failed(options: argparse.Namespace, experiments: Sequence[Experiment], place: Place) -> list[CellJob]:

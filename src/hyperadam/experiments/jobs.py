@@ -18,12 +18,12 @@ from typing import Any, NamedTuple
 
 import torch
 
+from hyperadam.tasks.memory import keep_freed
+
 #: How often the progress of running jobs is looked at, in seconds.
 LOOK = 0.2
 #: How often the pool of processes is set up anew after one of them was killed.
 RESTARTS = 3
-
-
 #: How long a job has to come to its next step when all is to end, in seconds.
 GRACE = 5.0
 
@@ -69,6 +69,7 @@ class Setup(NamedTuple):
     module: str | None = None
 
     def apply(self) -> None:
+        keep_freed()
         if torch.get_num_threads() != self.threads:
             torch.set_num_threads(self.threads)
         if self.module:

@@ -14,7 +14,7 @@ from hyperadam.experiments.jobs import Interrupted, Job
 from hyperadam.experiments.results import settings_key
 from hyperadam.experiments.variants import Variant
 from hyperadam.meta import Trainer
-from hyperadam.meta.trainer import Round
+from hyperadam.meta.trainer import Round, Validation
 from hyperadam.weights.loader import SUFFIX, WeightsError, load_rule
 
 #: Seconds for a meta-update, roughly, for each candidate: with detached gradients and through them.
@@ -62,7 +62,7 @@ class VariantJob(Job):
             if trainer.update == 0:
                 trainer.validate()
 
-            def report(outcome: Round, validation: float | None) -> None:
+            def report(outcome: Round, validation: Validation | None) -> None:
                 progress(outcome.update / self.variant.settings.updates)
 
             try:
