@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 from hyperadam.meta.settings import PRESETS, Settings
 
-#: What every variant gets: so many meta-updates of one rollout, the first quarter with detached gradients as in the preset.
-BASE = replace(PRESETS["hyperadam-paper"], updates=1200, rollouts=1, exact_from=300)
+#: What every variant gets: the preset's course with half its meta-updates, of one rollout in place of two.
+BASE = replace(PRESETS["hyperadam-paper"], updates=600, rollouts=1)
 #: Numbers of candidates J.
 CANDIDATES = (1, 5, 10, 15, 20, 25, 35)
 
