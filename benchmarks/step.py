@@ -16,6 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,8 @@ SIZES = {"16k": 16_000, "100k": 100_000, "1M": 1_000_000, "4M": 4_000_000}
 ROUNDS = {"16k": 15, "100k": 9, "1M": 3, "4M": 1}
 FLOP = 10_440  # of the small matrix products, a coordinate
 PERIOD, LEARNER = 20, 15_910
+RIVALS = {"DMoptimizer": DMRule, "RNNprop": RNNpropRule}
+FASTEST = kernels.available()[0]
 
 
 def machine() -> str:
@@ -91,10 +94,11 @@ def variants(g: torch.Tensor) -> dict[str, Callable[[], Callable[[], None]]]:
         table[name] = lambda backend=backend: in_place(rule, g, backend)
     table["Adam fused"] = lambda: adam(g, fused=True)
     table["Adam foreach"] = lambda: adam(g, foreach=True)
-    table["DMoptimizer naive"] = lambda: eager(DMRule(), g)
-    table["DMoptimizer tiled"] = lambda: in_place(DMRule(), g, "torch")
-    table["RNNprop naive"] = lambda: eager(RNNpropRule(), g)
-    table["RNNprop tiled"] = lambda: in_place(RNNpropRule(), g, "torch")
+    for name, rival in RIVALS.items():
+        table[f"{name} naive"] = lambda rival=rival: eager(rival(), g)
+        table[f"{name} tiled"] = lambda rival=rival: in_place(rival(), g, "torch")
+        if FASTEST != "torch":
+            table[f"{name} {FASTEST}"] = lambda rival=rival: in_place(rival(), g, FASTEST)
     return table
 
 
@@ -120,8 +124,9 @@ def time_steps(size: str, rounds: int) -> dict[str, float]:
 
 
 def unroll(variant: str) -> Callable[[], object]:
-    """A period of the basic MLP's size with the backward pass, on given gradients."""
-    rule = HyperAdamRule(decay_bound=0.97)
+    """A period of the basic MLP's size with the backward pass, on given gradients; "rival: variant" for another rule."""
+    *rival, variant = variant.split(": ")
+    rule: UpdateRule[Any] = RIVALS[rival[0]]() if rival else HyperAdamRule(decay_bound=0.97)
     grads = torch.randn(PERIOD, LEARNER)
 
     def whole_graph() -> object:
@@ -164,6 +169,7 @@ def resident(field: str) -> float:
 
 def time_unrolls(threads: int, repeats: int, rounds: int) -> dict[str, dict[str, float]]:
     names = ["eager autograd", "eager, step by step", *("tiled torch" if b == "torch" else b for b in kernels.available())]
+    names += [f"{rival}: {variant}" for rival in RIVALS for variant in ("eager autograd", "eager, step by step", FASTEST)]
     samples: dict[str, list[dict[str, float]]] = {name: [] for name in names}
     for _ in range(repeats):
         for name in names:
@@ -184,11 +190,11 @@ def print_report(result: dict[str, Any]) -> None:
             share = [FLOP / result["steps"][s][name] * 1e9 / peak for s in sizes]
             note = "   " + " ".join(f"{n:.1f}x/{100 * f:.0f}%" for n, f in zip(naive, share, strict=True))
         print(f"{name:22}{cells}{note}")
-    base = result["unroll"]["eager autograd"]
     print(f"\n{PERIOD}-step period with backward, p = {LEARNER:,}")
     for name, value in result["unroll"].items():
+        base = result["unroll"][": ".join([*name.split(": ")[:-1], "eager autograd"])]
         ratio = f"{base['ms'] / value['ms']:5.1f}x faster, {value['MB'] / base['MB']:.2f} of the memory"
-        print(f"{name:22}{value['ms']:8.0f} ms {value['MB']:8.0f} MB   {ratio}")
+        print(f"{name:34}{value['ms']:8.0f} ms {value['MB']:8.0f} MB   {ratio}")
 
 
 def draw(result: dict[str, Any], path: Path) -> None:
@@ -199,9 +205,9 @@ def draw(result: dict[str, Any], path: Path) -> None:
 
     figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.2), width_ratios=[3, 2], layout="constrained")
     styles = {"naive eager": ("#999999", "o"), "tiled torch": ("#E69F00", "s"), "Adam fused": ("#56B4E9", "v")}
-    colours = iter(["#0072B2", "#009E73", "#D55E00", "#CC79A7", "#000000"])
+    colours = cycle(["#0072B2", "#009E73", "#D55E00", "#CC79A7", "#000000"])
     for name in result["steps"]["16k"]:
-        if name in ("Adam foreach",) or name.endswith("tiled"):
+        if name in ("Adam foreach",) or name.startswith(tuple(RIVALS)):
             continue
         colour, marker = styles.get(name) or (next(colours), "^")
         x = [SIZES[size] for size in result["steps"]]
@@ -211,7 +217,7 @@ def draw(result: dict[str, Any], path: Path) -> None:
     left.annotate("matrix-product peak", (SIZES["16k"], floor), textcoords="offset points", xytext=(0, -11), fontsize=8)
     left.set(xscale="log", yscale="log", xlabel="coordinates", ylabel="ns a coordinate", title="One step, one thread")
     left.legend(fontsize=8)
-    names = list(result["unroll"])
+    names = [name for name in result["unroll"] if ": " not in name]
     right.barh(names[::-1], [result["unroll"][n]["ms"] for n in names[::-1]], color="#0072B2")
     for i, n in enumerate(names[::-1]):
         value = result["unroll"][n]

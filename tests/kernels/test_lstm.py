@@ -95,6 +95,18 @@ def test_one_and_two_threads_give_the_same_bits(inputs, backend, threads):  # no
 
 
 @pytest.mark.parametrize("backend", NATIVE)
+@pytest.mark.parametrize("p", [1, 70])
+def test_in_place_step_on_a_state_of_any_layout(p, backend):
+    rule, grads = make_rule("dm"), tame_gradients(3, p)
+    state = rule.State(*(torch.zeros(p, rows + 3, 2)[:, :rows, 0].T for rows in rule.state_rows().values()))
+    kernel = make_kernel(rule, backend)
+    updates = torch.stack([kernel.step_(g, state, ()) for g in grads])
+    expected, expected_state = rollout(rule, grads)
+    for a, e in zip([updates, *state], [expected, *expected_state], strict=True):
+        assert error(a, e.detach()) < 1e-5
+
+
+@pytest.mark.parametrize("backend", NATIVE)
 @pytest.mark.parametrize("kind", RULES)
 def test_no_coordinates(kind, backend):
     rule, g = make_rule(kind), torch.empty(2, 0)

@@ -46,10 +46,10 @@ class NativeLSTM(nn.Module):
         self._functions = load_functions(instruction_set, GRAIN)
 
     def forward(self, x: Tensor, s: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
-        weights = self.layer.theta_x, self.layer.theta_s, self.layer.b
+        weights = self.layer.theta_x.contiguous(), self.layer.theta_s.contiguous(), self.layer.b
         if any(t.device.type != "cpu" or t.dtype != torch.float32 for t in (x, s, c, *weights)):
             return self.layer(x, s, c)
-        if not self.in_place:
+        if not self.in_place or s.stride(-1) != 1 or c.stride(-1) != 1:  # C would overwrite a copy
             return _Layer.apply(self, x, s, c, *weights)
         self.call("lstm_forward", weights, *(_runs(t) for t in (x, s, c, s, c)))
         return s, c
@@ -79,7 +79,6 @@ class _Layer(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, lstm: NativeLSTM, x: Tensor, s: Tensor, c: Tensor, *weights: Tensor) -> tuple[Tensor, Tensor]:
-        weights = tuple(w.contiguous() for w in weights)
         new_s, new_c = (torch.empty(t.shape) for t in (s, c))
         lstm.call("lstm_forward", weights, *(_runs(t) for t in (x, s, c, new_s, new_c)))
         ctx.lstm = lstm
