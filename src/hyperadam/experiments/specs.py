@@ -90,6 +90,7 @@ _EXPERIMENTS = (
                 ("mnist-mlp-7x20",),
             ),
         ),
+        quick_steps=(50,),
     ),
     Experiment(
         "lstm",
@@ -238,7 +239,7 @@ _EXPERIMENTS = (
                 10_000,
             ),
         ),
-        quick_steps=(8, 16),
+        quick_steps=(6, 12),
     ),
     Experiment(
         "learners",
