@@ -51,9 +51,11 @@ def cli(command: str) -> int:
     return main(command.split())
 
 
-def test_some_optimizers_alone(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_some_optimizers_or_tasks_alone(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli("reproduce tiny --jobs 1 --optimizers adam") == 0
     assert "tiny                   2 of 6 cells" in capsys.readouterr().out
+    assert cli("reproduce tiny --jobs 1 --tasks bowl") == 0
+    assert "tiny                   4 of 6 cells" in capsys.readouterr().out
     assert cli("reproduce tiny --optimizers adam,lion") == 2
     assert "--optimizers: no lion in these experiments, only sgd, adam, adam-init" in capsys.readouterr().err
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from hyperadam.commands import common
 from hyperadam.experiments import timing
-from hyperadam.experiments.experiment import Experiment, labels, resolve
+from hyperadam.experiments.experiment import Experiment, resolve
 from hyperadam.experiments.jobs import Failure
 from hyperadam.experiments.runner import CellJob, Place, cell_jobs, load, unavailable, untuned, variant_jobs
 from hyperadam.experiments.specs import EXPERIMENTS, find_experiment
@@ -24,7 +24,7 @@ EXAMPLES = """
   hyperadam reproduce all --quick
   hyperadam reproduce activations lstm
   hyperadam reproduce depth --runs 20 --jobs 4
-  hyperadam reproduce all --optimizers hyperadam,adam
+  hyperadam reproduce all --optimizers hyperadam,adam --tasks mnist-mlp,mnist-cnn1
   hyperadam reproduce all --dask tcp://scheduler:8786
 
 Finished cells are kept and never computed again, interrupted ones go on: give the same command again. `hyperadam tune --all`
@@ -43,6 +43,7 @@ def add(commands: Commands) -> None:
         metavar="NAMES",
         help="compute these alone now, names with commas between them (default: all of the experiments')",
     )
+    parser.add_argument("--tasks", type=common.names, metavar="NAMES", help="on these tasks alone (default: all of them)")
     parser.add_argument("--quick", action="store_true", help="few runs and steps, in minutes")
     parser.add_argument(
         "--out", type=Path, default=Path("results"), metavar="DIR", help="where results go (default %(default)s)"
@@ -62,7 +63,7 @@ def run(options: argparse.Namespace) -> None:
     if not options.quick and (count := untuned(experiments, place)):
         print(f"note: the rates of {count} cells are not tuned yet; `hyperadam tune --all` tunes them", flush=True)
     # what does not wait for a variant's weights, and the variants; then the cells that did
-    computed = _wanted(experiments, options.optimizers)
+    computed = _narrowed(_narrowed(experiments, "optimizers", options.optimizers), "tasks", options.tasks)
     first = [*cell_jobs(computed, place, options.runs), *variant_jobs(computed, place)]
     common.run_jobs(options, first, place.folder)
     common.run_jobs(options, _not_failed(options, computed, place), place.folder)
@@ -76,14 +77,15 @@ def run(options: argparse.Namespace) -> None:
             options.failures.append(Failure(f"{label} is left out", reason))
 
 
-def _wanted(experiments: Sequence[Experiment], optimizers: Sequence[str] | None) -> list[Experiment]:
-    """The experiments with some of their optimizers alone."""
-    if optimizers is None:
+def _narrowed(experiments: Sequence[Experiment], field: str, wanted: Sequence[str] | None) -> list[Experiment]:
+    """The experiments with some of their optimizers or tasks alone; those that have none of them are left out."""
+    if wanted is None:
         return list(experiments)
-    known = labels(experiments)
-    if unknown := set(optimizers) - set(known):
-        raise ValueError(f"--optimizers: no {', '.join(sorted(unknown))} in these experiments, only {', '.join(known)}")
-    return [replace(e, optimizers=tuple(label for label in e.optimizers if label in optimizers)) for e in experiments]
+    known = dict.fromkeys(name for experiment in experiments for name in getattr(experiment, field))
+    if unknown := set(wanted) - set(known):
+        raise ValueError(f"--{field}: no {', '.join(sorted(unknown))} in these experiments, only {', '.join(known)}")
+    kept = [(e, tuple(name for name in getattr(e, field) if name in wanted)) for e in experiments]
+    return [replace(experiment, **{field: names}) for experiment, names in kept if names]
 
 
 def _not_failed(options: argparse.Namespace, experiments: Sequence[Experiment], place: Place) -> list[CellJob]:
