@@ -75,13 +75,16 @@ def tune(
 ) -> Tuning:
     """Find the learning rate with the lowest :func:`score`.
 
-    A grid of doublings about the published rate (or the one in ``adam@0.01``) is extended until its best point lies inside;
-    then the two points at a factor √2 from the best are tried. Cells that ``store`` has are not computed again.
+    A grid of doublings about the published rate and the optimizer's usual one (or about the one in ``adam@0.01``) is extended
+    until its best point lies inside; then the two points at a factor √2 from the best are tried. Cells that ``store`` has are
+    not computed again.
     """
     spec = optimizers.find(optimizer, task, steps)
-    start = Rate(spec.lr, spec.lr_source)
+    start, usual = Rate(spec.lr, spec.lr_source), 0
     if spec.baseline is not None and spec.lr_source != "given":  # and not from what an earlier tuning found
         start = starting_rate(spec.name, task, steps, spec.baseline.start)
+        # on a plateau a low rate looks best from nearby, and one that leaves the plateau lies far off
+        usual = 2 * round(math.log2(spec.baseline.start / start.lr))
     tried: dict[int, Result] = {}  # by half doublings from the start
 
     def try_at(point: int) -> None:
@@ -94,7 +97,7 @@ def tune(
         losses = {point: score(result) for point, result in tried.items()}
         return min(tried, key=lambda point: (losses[point], abs(point) if math.isfinite(losses[point]) else point))
 
-    for point in range(-2 * SPAN, 2 * SPAN + 1, 2):
+    for point in range(min(0, usual) - 2 * SPAN, max(0, usual) + 2 * SPAN + 1, 2):
         try_at(point)
     while best() in (min(tried), max(tried)) and abs(best()) < 2 * LIMIT:
         try_at(best() - 2 if best() == min(tried) else best() + 2)
