@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from safetensors.torch import load_file, save_file
 
 import hyperadam
 from hyperadam import DMRule, HyperAdamRule, RNNpropRule, UpdateRule, WeightsError, list_weights, load_rule
+from hyperadam.data.catalog import MNIST
+from hyperadam.meta import preset
 
 RULES = [
     HyperAdamRule(),
@@ -57,11 +60,22 @@ def test_round_trip(rule: UpdateRule[Any], path: Path) -> None:
 
 
 def test_shipped_weights_load() -> None:
-    assert {"adam-init", "hyperadam"} <= set(list_weights())
-    assert list_weights() == sorted(list_weights())
+    assert list_weights() == ["adam-init", "dm", "hyperadam", "hyperadam-paper", "rnnprop"]
     for name in list_weights():
         rule = load_rule(name)
         assert rule.provenance["made_by"]
+
+
+@pytest.mark.parametrize("name", ["dm", "hyperadam", "hyperadam-paper", "rnnprop"])
+def test_meta_trained_weights_say_how_to_make_them(name: str) -> None:
+    rule = load_rule(name)
+    about = rule.provenance
+    assert about["preset"] == name
+    assert about["settings"] == json.loads(json.dumps(replace(preset(name), seed=about["settings"]["seed"]).as_dict()))
+    assert (rule.kind, rule.config) == (about["settings"]["rule"], rule.config | about["settings"]["config"])
+    assert about["data"] == {"mnist": MNIST.sha256}
+    assert about["validation"][-1][0] == about["updates"]
+    assert about["seconds"] > 0
 
 
 def test_loading_draws_no_random_numbers() -> None:
@@ -78,12 +92,6 @@ def test_unknown_names() -> None:
     for name in ("", "..", "adam-init.pt"):
         with pytest.raises(WeightsError, match="no shipped weights"):
             load_rule(name)
-
-
-@pytest.mark.parametrize("name", sorted({"rnnprop", "dm"} - set(list_weights())))
-def test_weights_to_come_say_so(name: str) -> None:
-    with pytest.raises(WeightsError, match=rf"weights '{name}' are not shipped yet: pass a \w+Rule or a path"):
-        load_rule(name)
 
 
 def test_missing_files(tmp_path: Path) -> None:

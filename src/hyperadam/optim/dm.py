@@ -13,8 +13,7 @@ from hyperadam.rules import DMRule
 class DMOptimizer(LearnedOptimizer):
     """DMoptimizer (Andrychowicz et al., 2016): a two-layer LSTM on the gradient's logarithm and sign.
 
-    The default weights are not shipped yet: until then pass ``weights`` a rule or a path. The arguments are those of
-    :class:`LearnedOptimizer`.
+    The arguments are those of :class:`LearnedOptimizer`.
     """
 
     rule_class = DMRule

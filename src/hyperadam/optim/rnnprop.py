@@ -13,8 +13,7 @@ from hyperadam.rules import RNNpropRule
 class RNNprop(LearnedOptimizer):
     """RNNprop (Lv, Jiang and Li, 2017): a two-layer LSTM on Adam's normalised moments, its output bounded by tanh.
 
-    The default weights are not shipped yet: until then pass ``weights`` a rule or a path. The arguments are those of
-    :class:`LearnedOptimizer`.
+    The arguments are those of :class:`LearnedOptimizer`.
     """
 
     rule_class = RNNpropRule

@@ -63,9 +63,6 @@ def _find(name_or_path: str | os.PathLike[str]) -> Path:
     if name in shipped:
         return SHIPPED / f"{name}{SUFFIX}"
     listed = ", ".join(map(repr, shipped)) or "none"
-    if name in RULES:
-        instead = f"pass a {RULES[name].__name__} or a path to a {SUFFIX} file"
-        raise WeightsError(f"weights {name!r} are not shipped yet: {instead}; shipped: {listed}")
     near = difflib.get_close_matches(name, shipped, n=3)
     hint = f"did you mean {' or '.join(map(repr, near))}? " if near else ""
     raise WeightsError(f"there are no shipped weights named {name!r}: {hint}shipped: {listed}; a path ends in {SUFFIX}")
