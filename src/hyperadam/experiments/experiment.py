@@ -44,7 +44,7 @@ class Experiment:
 
     Attributes:
         name: what ``hyperadam reproduce`` calls it.
-        paper: where it is in the paper, and ``about`` what is done.
+        paper: where it is in the paper (empty: nowhere), and ``about`` what is done.
         tasks, optimizers, steps: every task is trained by every optimizer (by its label) for every number of steps.
         runs: of each cell, from the seeds 0, 1, …
         final_batches: the final loss is over so many of a run's batches; ``None``: over all.

@@ -45,7 +45,8 @@ def write_experiment(experiment: Experiment, results: Sequence[Result], folder: 
 
 def markdown(section: dict[str, Any]) -> str:
     """The tables and claims of a :func:`~.paper.section` as Markdown."""
-    lines = [f"# {section['title']}", "", f"{section['paper']} of the paper. {section['about']}", ""]
+    where = f"{section['paper']} of the paper." if section["paper"] else "Not in the paper."
+    lines = [f"# {section['title']}", "", f"{where} {section['about']}", ""]
     lines += [f"Made by `{section['command']}`; {section['measured']} of {section['expected']} cells are computed.", ""]
     for table in section["tables"]:
         columns = [f"{c['task']}, {c['steps']:,} steps" if c["steps"] > 1 else c["task"] for c in table["columns"]]

@@ -142,9 +142,10 @@ def _claims(parts: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _section(part: Mapping[str, Any]) -> str:
+    where = f"In the paper: {escape(part['paper'])}" if part["paper"] else "Not in the paper"
     text = [
         f'<section class="experiment" id="{_id(part)}"><h2>{escape(part["title"])}</h2>',
-        f'<p class="where">In the paper: {escape(part["paper"])}</p><p>{escape(part["about"])}</p>',
+        f'<p class="where">{where}</p><p>{escape(part["about"])}</p>',
         f"<p>Re-make it: <code>{escape(part['command'])}</code></p>",
     ]
     if part["measured"] < part["expected"]:
