@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hyperadam.commands import common
 from hyperadam.experiments import timing
@@ -84,8 +84,8 @@ def _narrowed(experiments: Sequence[Experiment], field: str, wanted: Sequence[st
     known = dict.fromkeys(name for experiment in experiments for name in getattr(experiment, field))
     if unknown := set(wanted) - set(known):
         raise ValueError(f"--{field}: no {', '.join(sorted(unknown))} in these experiments, only {', '.join(known)}")
-    kept = [(e, tuple(name for name in getattr(e, field) if name in wanted)) for e in experiments]
-    return [replace(experiment, **{field: names}) for experiment, names in kept if names]
+    narrower: list[dict[str, Any]] = [{field: tuple(n for n in getattr(e, field) if n in wanted)} for e in experiments]
+    return [replace(experiment, **change) for experiment, change in zip(experiments, narrower, strict=True) if change[field]]
 
 
 def _not_failed(options: argparse.Namespace, experiments: Sequence[Experiment], place: Place) -> list[CellJob]:
