@@ -71,7 +71,7 @@ def test_reproduce(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert (folder / name).stat().st_size > 0
     table = (folder / "table.md").read_text()
     assert "| adam |" in table
-    assert "(0.5)" in table, "the paper's number"
+    assert "(0.50)" in table, "the paper's number"
     assert "diverged in 1 of 3" in table
     assert "SGD is better than Adam on the bowl. **" in table
     with (folder / "table.csv").open() as file:

@@ -41,7 +41,7 @@ def test_what_the_experiments_need(tmp_path: Path) -> None:
     assert all(job.seeds[0] == FIRST_SEED for job in jobs)
     done = {(job.task, job.optimizer) for job in jobs if job.done}
     assert ("mnist-mlp", "adam") in done, "comes with the package"
-    assert ("mnist-mlp-elu", "momentum") not in done
+    assert ("cifar10-cnn2", "adadelta") not in done
 
 
 @pytest.fixture

@@ -100,7 +100,7 @@ def experiment(**changes: object) -> Experiment:
 
 
 def test_the_specs_are_consistent() -> None:
-    assert len(EXPERIMENTS) == 12
+    assert len(EXPERIMENTS) == 13
     for spec in EXPERIMENTS.values():
         for task in (*spec.tasks, *spec.timed):
             tasks.get(task)

@@ -44,8 +44,9 @@ class Kernel:
         update = torch.empty_like(grad)
         for g, tile, here in self._tiles(grad, state):
             update[here], new = self._forward(g, tile, self._cast(sums, g))
-            for field, (old, value) in enumerate(zip(state, new, strict=True)):
-                if value.data_ptr() != old[:, here].data_ptr():
+            for field, (old, given, value) in enumerate(zip(state, tile, new, strict=True)):
+                overwritten = value is given and given.dtype == old.dtype
+                if not overwritten:
                     store(old[:, here], value, seed + 31 * field + 1009 * here.start)
         return update
 
