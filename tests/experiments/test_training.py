@@ -130,7 +130,11 @@ class Stop(Exception):
     """What interrupts a training in these tests."""
 
 
-RULES = {"hyperadam": HyperAdamRule(decay_bound=0.97), "rnnprop": RNNpropRule(units=4), "dm": DMRule(units=4)}
+RULES = {
+    "hyperadam": HyperAdamRule(decay_bound=0.97, warmup=20),
+    "rnnprop": RNNpropRule(units=4),
+    "dm": DMRule(units=4),
+}
 
 
 @pytest.mark.parametrize("name", ["sgd", "momentum", "adagrad", "adadelta", "rmsprop", "adam", *RULES])

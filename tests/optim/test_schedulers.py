@@ -10,6 +10,8 @@ import torch
 from torch.optim import lr_scheduler as ls
 from torch.optim.swa_utils import SWALR
 
+from hyperadam import HyperAdam, HyperAdamRule
+
 from .cases import SHAPES, Case, flat, set_grads, tensors
 
 SCHEDULERS: dict[str, Callable[[Any], Any]] = {
@@ -68,3 +70,29 @@ def test_scheduler_resumes_from_its_own_and_the_optimizers_dict(case: Case) -> N
     opt2.step()
     scheduler2.step()
     assert opt2.param_groups[0]["lr"] == 0.0025
+
+
+def test_warm_up_is_a_schedule_of_its_own() -> None:
+    """As ``LinearLR`` would do it, through a checkpoint in the middle, and under a scheduler of the user's."""
+    torch.manual_seed(0)
+    rule = HyperAdamRule(candidates=3)
+    warm = HyperAdamRule(candidates=3, warmup=4)
+    warm.load_state_dict(rule.state_dict())
+    params, twin = tensors(*SHAPES), tensors(*SHAPES)
+    opt, by_hand = HyperAdam(params, weights=warm), HyperAdam(twin, weights=rule)
+    user = ls.ExponentialLR(opt, 0.9)
+    own = ls.ChainedScheduler([ls.LinearLR(by_hand, 1 / 4, total_iters=3), ls.ExponentialLR(by_hand, 0.9)])
+    for t in range(6):
+        if t == 2:
+            saved, rate = opt.state_dict(), opt.param_groups[0]["lr"]
+            opt = HyperAdam(params, weights=warm)
+            opt.load_state_dict(saved)
+            assert opt.param_groups[0]["lr"] == rate
+            user.optimizer = opt
+        for step, values in ((opt, params), (by_hand, twin)):
+            set_grads(values, t)
+            step.step()
+        user.step()
+        own.step()
+    torch.testing.assert_close(flat(params), flat(twin), rtol=1e-6, atol=1e-7)
+    assert by_hand.param_groups[0]["lr"] == pytest.approx(0.005 * 0.9**6)

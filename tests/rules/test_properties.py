@@ -257,7 +257,14 @@ def test_start_near_adam_is_near_adam():
     assert weights == pytest.approx(1.0)
 
 
-@pytest.mark.parametrize("bad", [{"candidates": 0}, {"decay_bound": 0.0}, {"decay_bound": 1.0}, {"decay_bound": 2}])
+def test_pace_is_full_unless_the_rule_warms_up():
+    assert [HyperAdamRule().pace(t) for t in (1, 2, 100)] == [1, 1, 1]
+    assert [HyperAdamRule(warmup=4).pace(t) for t in (1, 2, 3, 4, 5, 100)] == [0.25, 0.5, 0.75, 1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    "bad", [{"candidates": 0}, {"decay_bound": 0.0}, {"decay_bound": 1.0}, {"decay_bound": 2}, {"warmup": -1}]
+)
 def test_bad_options_are_named(bad):
     with pytest.raises(ValueError, match=next(iter(bad))):
         HyperAdamRule(**bad)

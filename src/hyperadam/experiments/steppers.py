@@ -68,6 +68,7 @@ class RuleStepper(Stepper):
         rows = list(self.rule.state_rows().values())
         self._state = self.rule.State(*padded_rows(self._vectors.unsqueeze(1), rows))
         self._update = torch.empty_like(params)
+        self._steps = 0
         self._weights = self._kernel.weights(params) if isinstance(self._kernel, FusedKernel) else None
 
     @property
@@ -77,23 +78,26 @@ class RuleStepper(Stepper):
 
     @torch.no_grad()
     def step(self, grad: Tensor) -> None:
+        self._steps += 1
+        lr = self.lr * self.rule.pace(self._steps)
         if isinstance(self._kernel, FusedKernel) and self._weights is not None:
             sums: Sums = ()
             for _ in range(self.rule.rounds):
                 sums += (self._kernel.sums(self._weights, grad, self._state, sums),)
             self._kernel.forward(self._weights, grad, self._state, sums, self._state, self._update)
-            self.params.add_(self._update, alpha=-self.lr)
+            self.params.add_(self._update, alpha=-lr)
             return
         for number, (w, g) in enumerate(zip(self._vectors, grad.view_as(self._vectors), strict=True)):
             state = self.rule.State(*(x[number] for x in self._state))
             sums = ()
             for _ in range(self.rule.rounds):
                 sums += (self._kernel.column_sums(g, state, sums),)
-            w.add_(self._kernel.step_(g, state, sums), alpha=-self.lr)
+            w.add_(self._kernel.step_(g, state, sums), alpha=-lr)
 
     def state_dict(self) -> dict[str, Any]:
-        return dict(zip(self.rule.state_rows(), self._state, strict=True))
+        return {"steps": self._steps} | dict(zip(self.rule.state_rows(), self._state, strict=True))
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._steps = state["steps"]
         for name, mine in zip(self.rule.state_rows(), self._state, strict=True):
             mine.copy_(state[name])

@@ -72,7 +72,7 @@ class Settings:
 
 _NEAR_ADAM = Settings(
     tasks=("mnist-mlp", "mnist-mlp", "mnist-mlp", "mnist14-mlp"),
-    updates=1200,
+    updates=800,
     lengths=(100, 100, 100, 100, 100, 100, 300),
     relative=True,
     exact_from=100,
@@ -87,7 +87,7 @@ _RIVAL = Settings(updates=1200, rollouts=1, exact_from=0, validate_every=100)
 
 #: The presets by the name of the weights they make.
 PRESETS: dict[str, Settings] = {
-    "hyperadam": replace(_NEAR_ADAM, config={"decay_bound": 0.97}),
+    "hyperadam": replace(_NEAR_ADAM, config={"decay_bound": 0.97, "warmup": 10}),
     "hyperadam-paper": _NEAR_ADAM,
     "hyperadam-published": Settings(lr=1e-4, final_lr=1e-4, updates=350_000, rollouts=1),
     "rnnprop": replace(_RIVAL, rule="rnnprop", last=True),

@@ -31,7 +31,7 @@ def final_losses(
     for step in range(steps):
         _, grad = task.loss_and_grad(params * scale, task.batch(seeds, step))
         tape.start(state)
-        params -= rule.step_size * tape.step(torch.nan_to_num(grad * scale))
+        params -= rule.step_size * rule.pace(step + 1) * tape.step(torch.nan_to_num(grad * scale))
         state = rule.State(*(x.clone() for x in tape.state))
     losses = task.final_loss(params * scale, seeds, steps)
     return torch.where(losses.isfinite(), losses, torch.inf)

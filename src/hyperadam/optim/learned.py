@@ -48,6 +48,7 @@ class Part(NamedTuple):
     state: Any
     kernel: Kernel
     seed: int
+    pace: float
 
     def chunks(self, dtype: torch.dtype) -> Iterator[tuple[slice, Tensor, Any]]:
         """Where, the gradient in ``dtype`` with the sign to descend, and the state, a chunk at a time."""
@@ -193,8 +194,10 @@ class LearnedOptimizer(Optimizer):
             state |= pack(self.rule, p, self.state_dtype, state)
         state[STEP] += 1
         # odd multipliers spread steps and parameters over 31 bits: tensors round differently, a resumed run the same
-        seed = (int(state[STEP]) * 0x9E3779B1 + entry.position * 0x85EBCA77) & 0x7FFFFFFF
-        return Part(entry, entry.grad.reshape(-1), rows_of(self.rule, p, state), self._kernel(p.device), seed)
+        step = int(state[STEP])
+        seed = (step * 0x9E3779B1 + entry.position * 0x85EBCA77) & 0x7FFFFFFF
+        rows = rows_of(self.rule, p, state)
+        return Part(entry, entry.grad.reshape(-1), rows, self._kernel(p.device), seed, self.rule.pace(step))
 
     def _column_sums(self, parts: list[Part], sums: Sums) -> Tensor:
         """The next round's column sums over all parts, ``(columns,)`` in float64 on the first part's device."""
@@ -208,7 +211,7 @@ class LearnedOptimizer(Optimizer):
     def _apply(self, part: Part, sums: Sums) -> None:
         """Step the rule on one parameter and move it."""
         p, group = part.entry.param, part.entry.group
-        lr, weight_decay = float(group["lr"]), group["weight_decay"]
+        lr, weight_decay = float(group["lr"]) * part.pace, group["weight_decay"]
         w = p.reshape(-1)  # a view, except of a parameter in another memory format
         for number, (here, grad, state) in enumerate(part.chunks(self._dtype)):
             update = part.kernel.step_(grad, state, sums, part.seed + number)

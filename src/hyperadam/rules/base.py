@@ -21,7 +21,7 @@ Sums = tuple[Tensor, ...]
 
 
 class UpdateRule(nn.Module, Generic[StateT]):
-    """A learned function from a gradient to an update, applied as ``w -= lr * update``.
+    """A learned function from a gradient to an update, applied as ``w -= lr * pace * update``.
 
     The module holds meta-parameters and nothing else: what it remembers of a rollout goes in and comes out as ``State``.
     ``grad`` is ``(..., p)``: leading dimensions are independent runs, the last is the whole parameter vector of a learner.
@@ -57,6 +57,10 @@ class UpdateRule(nn.Module, Generic[StateT]):
     def forward(self, grad: Tensor, state: StateT, sums: Sums | None = None) -> tuple[Tensor, StateT]:
         """One step: ``(update (..., p), new state)``. ``sums`` are whole-vector totals; ``None``: ``grad`` is whole."""
         raise NotImplementedError
+
+    def pace(self, step: int) -> float:
+        """The share of ``lr`` that is taken at ``step``, counted from 1: all of it, unless the rule warms up."""
+        return 1.0
 
     def init_state(self, like: Tensor) -> StateT:
         """The state before the first step for gradients shaped and typed like ``like`` ``(..., p)``: all zeros."""

@@ -41,6 +41,8 @@ class HyperAdamRule(UpdateRule[HyperAdamState]):
         decay_bound: q < 1 keeps ``γ ≥ β²/q`` (and ``γ ≤ 0.9999``), so that every candidate obeys
             ``|m̂| ≤ 1/√((1-q)(1-0.9999))`` whatever the gradients do. ``None`` is the paper's rule, which has no bound:
             where ``β² > γ`` and a gradient vanishes, ``m̂`` grows geometrically.
+        warmup: steps over which the step size grows to its full length. 0 is the paper's rule, whose first steps are its
+            largest: every ``m̂`` is ±1 then, all coordinates move at once, and ReLUs die of it.
     """
 
     kind = "hyperadam"
@@ -54,16 +56,24 @@ class HyperAdamRule(UpdateRule[HyperAdamState]):
         preprocess: bool = True,
         normalize_state: bool = False,
         decay_bound: float | None = None,
+        warmup: int = 0,
     ) -> None:
         if candidates < 1:
             raise ValueError(f"candidates must be at least 1, got {candidates}")
         if decay_bound is not None and not 0 < decay_bound < 1:
             raise ValueError(f"decay_bound must be None or lie in (0, 1), got {decay_bound}")
+        if warmup < 0:
+            raise ValueError(f"warmup must be at least 0 steps, got {warmup}")
         super().__init__(
-            candidates=candidates, lstm=lstm, preprocess=preprocess, normalize_state=normalize_state, decay_bound=decay_bound
+            candidates=candidates,
+            lstm=lstm,
+            preprocess=preprocess,
+            normalize_state=normalize_state,
+            decay_bound=decay_bound,
+            warmup=warmup,
         )
         J = self.candidates = candidates
-        self.preprocess, self.normalize_state, self.decay_bound = preprocess, normalize_state, decay_bound
+        self.preprocess, self.normalize_state, self.decay_bound, self.warmup = preprocess, normalize_state, decay_bound, warmup
         inputs = J if preprocess else 1
         self.state_size = S = J if lstm else inputs
         self.rounds = 2 if normalize_state else 1
@@ -96,6 +106,9 @@ class HyperAdamRule(UpdateRule[HyperAdamState]):
         weight_field = elu(self.theta_q @ s + self.b_q)  # line 17
         d = (weight_field * moment_field).sum(-2)  # line 18
         return d, HyperAdamState(m, v, beta_hat, gamma_hat, s, c)
+
+    def pace(self, step: int) -> float:
+        return min(1.0, step / self.warmup) if self.warmup else 1.0
 
     def state_cell(self, g: Tensor, s: Tensor, c: Tensor, sums: Sums) -> tuple[Tensor, Tensor]:
         """F_h, the state function: the gradient normalised, preprocessed and fed to the LSTM."""
