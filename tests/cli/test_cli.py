@@ -262,7 +262,7 @@ tasks.register("slope", Slope)
 
 
 def run(command: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "hyperadam", *command.split()], capture_output=True, text=True, timeout=60)
+    return subprocess.run([sys.executable, "-m", "hyperadam", *command.split()], capture_output=True, text=True, timeout=600)
 
 
 def test_as_a_process_with_a_task_of_ones_own(here: Path) -> None:
@@ -281,7 +281,7 @@ def test_a_reader_that_leaves(here: Path) -> None:
     reader, writer = os.pipe()
     os.close(reader)
     done = subprocess.run(
-        [sys.executable, "-m", "hyperadam", "tasks"], stdout=writer, stderr=subprocess.PIPE, text=True, timeout=60
+        [sys.executable, "-m", "hyperadam", "tasks"], stdout=writer, stderr=subprocess.PIPE, text=True, timeout=600
     )
     os.close(writer)
     assert (done.returncode, done.stderr) == (141, "")

@@ -171,7 +171,7 @@ def test_interrupted_it_leaves_nothing_running(here: Path, number: signal.Signal
         workers = _wait_for_workers(process)
         time.sleep(wait)
         process.send_signal(number)
-        _, err = process.communicate(timeout=120)
+        _, err = process.communicate(timeout=600)
     finally:
         process.kill()
     assert process.returncode == 130

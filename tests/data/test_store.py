@@ -262,7 +262,7 @@ def test_processes_fetch_once(tiny: Tiny, cache: Path, npm) -> None:
     workers = [fork.Process(target=lambda: results.put([t.tolist() for t in data.load("tiny")])) for _ in range(4)]
     for worker in workers:
         worker.start()
-    loaded = [results.get(timeout=30) for _ in workers]
+    loaded = [results.get(timeout=300) for _ in workers]
     for worker in workers:
         worker.join()
     assert all(result == [part.tolist() for part in tiny.parts] for result in loaded)

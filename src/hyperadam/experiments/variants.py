@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from hyperadam.meta.settings import PRESETS, Settings
 
 #: What every variant gets: the preset's course with half its meta-updates, of one rollout in place of two.
-BASE = replace(PRESETS["hyperadam-paper"], updates=600, rollouts=1)
+BASE = replace(PRESETS["hyperadam-paper"], updates=400, rollouts=1)
 #: Numbers of candidates J.
 CANDIDATES = (1, 5, 10, 15, 20, 25, 35)
 

@@ -91,7 +91,8 @@ def _text(cell: dict[str, Any]) -> str:
         return f"–{published}"
     if cell["diverged"]:
         rest = f", else {cell['rest']}" if "rest" in cell else ""
-        return f"diverged in {cell['diverged']} of {cell['runs']}{rest}{published}"
+        count = f" in {cell['diverged']} of {cell['runs']}" if cell["failed"] == "diverged" else ""
+        return f"{cell['failed']}{count}{rest}{published}"
     shown = f"**{cell['text']}**" if cell["best"] else cell["text"] + (" ≈" if cell.get("tied") else "")
     return shown + published
 
