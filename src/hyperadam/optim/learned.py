@@ -61,6 +61,8 @@ class Part(NamedTuple):
 class LearnedOptimizer(Optimizer):
     """Applies a learned rule's update, ``p -= lr * (update + weight_decay * p)``, to all parameters as one vector.
 
+    If the rule warms up, ``lr`` stands for ``lr * rule.pace(step)``, by each parameter's own count of steps.
+
     Norms run over every parameter of every group that has a gradient in this step: how a model is cut into tensors and
     groups does not change the numbers. A parameter without a gradient takes no part, and its state waits. State is kept per
     parameter, each field ``p.shape + (rows,)`` in ``state_dtype``, whatever the dtype of the parameter.
