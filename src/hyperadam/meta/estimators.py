@@ -53,7 +53,7 @@ class BPTT:
         losses: list[Tensor] = []
         visited: list[tuple[Tensor, Tensor]] = []  # the gradient at each new point, and the point
         for t in range(1, steps + 1):
-            params = params - lr * tape.rule.pace(start.step + t) * tape.step(grad.detach())
+            params = params - lr * tape.step(grad.detach())
             # the last gradient is read by the next period's rule: nothing of this one comes after it
             loss, grad, point = learner.loss_and_grad(params, start.step + t, graph=self.exact and t < steps)
             losses.append(loss)
@@ -68,6 +68,6 @@ class BPTT:
             if self.exact and t < steps:
                 (through,) = torch.autograd.grad(grad_t, point, d_grad)
                 d_params = d_params + through
-            d_grad = tape.step_back(-lr * tape.rule.pace(start.step + t) * d_params)
+            d_grad = tape.step_back(-lr * d_params)
         end = Position(params, state, start.step + steps, losses[-1], grad.detach())
         return Period(torch.stack(losses), tape.gradients(), end)
