@@ -42,7 +42,8 @@ class HyperAdamRule(UpdateRule[HyperAdamState]):
             ``|m̂| ≤ 1/√((1-q)(1-0.9999))`` whatever the gradients do. ``None`` is the paper's rule, which has no bound:
             where ``β² > γ`` and a gradient vanishes, ``m̂`` grows geometrically.
         warmup: steps over which the step size grows to its full length. 0 is the paper's rule, whose first steps are its
-            largest: every ``m̂`` is ±1 then, all coordinates move at once, and ReLUs die of it.
+            largest: every ``m̂`` is ±1 then, all coordinates move at once, and ReLUs die of it. Rollouts of meta-training take
+            full steps all the same.
     """
 
     kind = "hyperadam"
