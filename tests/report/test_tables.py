@@ -10,7 +10,7 @@ import math
 import pytest
 
 from hyperadam.report import Table, as_csv, as_markdown, as_records, as_text, contrast, summarize, tabulate
-from hyperadam.report.statistics import Contrast, Summary
+from hyperadam.report.statistics import Contrast, Summary, written
 from hyperadam.report.tables import loss, verdict
 
 from ..experiments.tiny import result
@@ -121,3 +121,19 @@ def test_without_the_reference_there_is_no_comparison() -> None:
     single = tabulate([result([0.3, 0.2], "adam")])
     assert single.reference is None
     assert not single.rows[0].best
+
+
+@pytest.mark.parametrize(
+    ("number", "error", "text"),
+    [
+        (0.24897, 0.0021, "0.2490 ± 0.0021"),
+        (2.301110, 0.000055, "2.3011 ± 0.0001"),
+        (123.4, 12.0, "123 ± 12"),
+        (0.0, 0.5, "0.00 ± 0.50"),
+        (0.002312, 0.000004, "0.0023120 ± 0.0000040"),
+        (1.5, 0.0, "1.5"),
+        (1.5, float("nan"), "1.5"),
+    ],
+)
+def test_numbers_have_no_more_digits_than_they_bear(number: float, error: float, text: str) -> None:
+    assert written(number, error) == text

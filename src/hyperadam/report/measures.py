@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from hyperadam.experiments.results import Result
-from hyperadam.report.statistics import Contrast, Summary, compare, mean
+from hyperadam.report.statistics import Contrast, Summary, compare, mean, written
 
 
 class Measure(NamedTuple):
@@ -75,11 +75,7 @@ def write(summary: Summary, name: str) -> str:
     """``0.2490 ± 0.0021``, ``98.50 ± 0.03 %``: as many digits as the standard error bears."""
     scale = 100.0 if describe(name).percent else 1.0
     number, error = scale * summary.mean, scale * summary.standard_error
-    unit = " %" if describe(name).percent else ""
-    if not error > 0:
-        return f"{number:.4g}{unit}"
-    places = min(9, max(0, 1 - math.floor(math.log10(error))))
-    return f"{number:.{places}f} ± {error:.{places}f}{unit}"
+    return written(number, error) + (" %" if describe(name).percent else "")
 
 
 def write_published(number: float, name: str) -> str:

@@ -62,3 +62,14 @@ def mean(values: Tensor) -> tuple[float, float]:
     if len(values) < 2 or not values.isfinite().all():
         return float(values.mean()), math.nan
     return float(values.mean()), float(values.std() / math.sqrt(len(values)))
+
+
+def written(number: float, error: float) -> str:
+    """``0.2490 ± 0.0021``: two digits of the standard error, but no more than five of the number."""
+    if not error > 0:
+        return f"{number:.4g}"
+    places = 1 - math.floor(math.log10(error))
+    if number:
+        places = min(places, 4 - math.floor(math.log10(abs(number))))
+    places = min(9, max(0, places))
+    return f"{number:.{places}f} ± {error:.{places}f}"

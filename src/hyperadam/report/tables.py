@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from hyperadam.experiments.results import Result
-from hyperadam.report.statistics import Contrast, Summary, contrast, summarize
+from hyperadam.report.statistics import Contrast, Summary, contrast, summarize, written
 
 
 class Row(NamedTuple):
@@ -65,10 +65,7 @@ def loss(summary: Summary) -> str:
     """``0.2490 ± 0.0021``: as many digits as the standard error bears, and how many runs diverged."""
     if summary.diverged:
         return f"diverged in {summary.diverged} of {summary.runs}"
-    if not summary.standard_error > 0:
-        return f"{summary.mean:.4g}"
-    places = min(9, max(0, 1 - math.floor(math.log10(summary.standard_error))))
-    return f"{summary.mean:.{places}f} ± {summary.standard_error:.{places}f}"
+    return written(summary.mean, summary.standard_error)
 
 
 def verdict(against: Contrast | None) -> str:
