@@ -15,13 +15,16 @@ from hyperadam.experiments.atomic import atomic_write
 from hyperadam.experiments.results import Result
 from hyperadam.report.statistics import summarize
 
+#: The width of a line, unless it is to stand out.
+THIN = 1.4
+
 
 class Look(NamedTuple):
     """How an optimizer is drawn."""
 
     colour: str
     line: str = "-"
-    width: float = 1.4
+    width: float = THIN
 
 
 #: Okabe and Ito's colours, which colour-blind people tell apart; learned optimizers are solid, hand-made ones dashed.
@@ -42,6 +45,8 @@ LOOKS = {
 SPARE = tuple(Look(colour, line) for line in ("-", "-.", ":") for colour in ("#117733", "#332288", "#882255", "#44AA99"))
 #: Longer curves are drawn as means over blocks of steps.
 POINTS = 400
+#: A panel with more curves than this has its legend outside, and bands for the broad lines alone.
+FEW = 6
 
 
 def draw_curves(results: Sequence[Result], stem: Path) -> list[Path]:
@@ -55,7 +60,8 @@ def draw_panels(panels: Sequence[tuple[str, Sequence[Result]]], stem: Path) -> l
     rows = math.ceil(len(panels) / columns)
     results = [result for _, group in panels for result in group]
     looks = choose_looks(results)
-    with _figure((5.0 * columns, 3.7 * rows + 0.5), stem) as (figure, paths):
+    width = 6.6 if any(len(group) > FEW for _, group in panels) else 5.0
+    with _figure((width * columns, 3.7 * rows + 0.5), stem) as (figure, paths):
         axes = figure.subplots(rows, columns, squeeze=False).flatten()
         for axis, (title, group) in zip(axes, panels, strict=False):
             draw_panel(axis, title, group, looks)
@@ -119,7 +125,7 @@ def draw_panel(axis: Any, title: str, results: Sequence[Result], looks: dict[str
         mean[~mean.isfinite()] = math.nan
         label = result.label + (f", {result.diverged} of {result.runs} diverged" if result.diverged else "")
         axis.plot(steps, mean, label=label, color=look.colour, linestyle=look.line, linewidth=look.width)
-        if result.runs > 1:
+        if result.runs > 1 and (len(results) <= FEW or look.width > THIN):
             low, high = torch.quantile(losses, torch.tensor([0.1, 0.9], dtype=losses.dtype), dim=0)
             drawn = high.isfinite()
             axis.fill_between(steps[drawn], low[drawn], high[drawn], color=look.colour, alpha=0.15, linewidth=0)
@@ -133,7 +139,10 @@ def draw_panel(axis: Any, title: str, results: Sequence[Result], looks: dict[str
         axis.yaxis.set_minor_formatter(NullFormatter())
     axis.set(title=title, xlabel="step", ylabel="training loss")
     axis.grid(alpha=0.25, linewidth=0.6)
-    axis.legend(fontsize=9 if len(results) < 7 else 7, framealpha=0.85)
+    if len(results) > FEW:
+        axis.legend(fontsize=8, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    else:
+        axis.legend(fontsize=9, framealpha=0.85)
 
 
 def choose_looks(results: Sequence[Result]) -> dict[str, Look]:
