@@ -7,9 +7,11 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+#: Pages that are only read.
+PROSE = {"findings.md"}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [page for page in PAGES if page.name not in PROSE], ids=lambda page: page.name)
 def test_code_runs(page, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)
@@ -21,7 +23,15 @@ def test_code_runs(page, tmp_path, monkeypatch, capsys):
         assert float(capsys.readouterr().out.split()[-1]) < 0.4, "the loop of the README learns: the loss starts near 1.5"
 
 
+def headings(page):
+    """The anchors of a page, as they are made from its headings."""
+    lines = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", line.lower()).replace(" ", "-") for line in lines}
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_lead_somewhere(page):
-    for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8")):
-        assert (page.parent / target).exists(), target
+    for target, anchor in re.findall(r"\]\(([^)#:]*)(?:#([^)]+))?\)", page.read_text(encoding="utf-8")):
+        there = page.parent / target if target else page
+        assert there.exists(), target
+        assert not anchor or anchor in headings(there), f"{target}#{anchor}"
