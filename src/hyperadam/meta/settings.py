@@ -83,11 +83,13 @@ _NEAR_ADAM = Settings(
     input_scale=30.0,
     validate_every=100,
 )
+#: Some rollouts are ten times as long, so that the rule learns what to do when little but noise is left.
+_LONG = replace(_NEAR_ADAM, rollouts=3, lengths=(*[100] * 15, *[300] * 3, 1000))
 _RIVAL = Settings(updates=1200, rollouts=1, exact_from=0, validate_every=100)
 
 #: The presets by the name of the weights they make.
 PRESETS: dict[str, Settings] = {
-    "hyperadam": replace(_NEAR_ADAM, config={"decay_bound": 0.97, "warmup": 5}),
+    "hyperadam": replace(_LONG, config={"decay_bound": 0.97, "warmup": 5}),
     "hyperadam-paper": _NEAR_ADAM,
     "hyperadam-published": Settings(lr=1e-4, final_lr=1e-4, updates=350_000, rollouts=1),
     "rnnprop": replace(_RIVAL, rule="rnnprop", last=True),
