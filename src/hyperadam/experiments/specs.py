@@ -142,7 +142,7 @@ _EXPERIMENTS = (
     ),
     Experiment(
         "horizon",
-        "Twenty times as long as meta-training",
+        "Twenty times as long as most rollouts of meta-training",
         "",
         "The small MLP with sigmoid and with ReLU, and the smaller convolutional network, are trained on MNIST for 2,000 "
         "steps. Dead ReLUs make the paper's rule blow up where its decay rates allow it; the bounded rule must not.",
