@@ -1,4 +1,4 @@
-"""``hyperadam report``: the paper beside our results, as one page."""
+"""``hyperadam report``: the paper beside our results, as tables, figures and one page."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from hyperadam.commands import common
 from hyperadam.experiments.atomic import write_text
 from hyperadam.experiments.runner import Place, load
 from hyperadam.experiments.specs import EXPERIMENTS
+from hyperadam.report.experiment import write_experiment
 from hyperadam.report.paper import document
 from hyperadam.report.render import page
 
@@ -22,13 +23,14 @@ EXAMPLES = """
   hyperadam report --quick
 
 The page holds every table, figure and claim of the paper with what `hyperadam reproduce` has measured so far. It is one file
-that loads nothing from anywhere; what is not measured is shown as such. Nothing is computed: it takes seconds.
+that loads nothing from anywhere; what is not measured is shown as such. Tables and figures of every experiment are written
+anew beside the results, so that page and tables agree. Nothing is trained: it takes seconds.
 """
 
 
 def add(commands: Commands) -> None:
     """Describe the command."""
-    parser = common.add_parser(commands, "report", "write the page of the paper's tables, figures and claims", EXAMPLES)
+    parser = common.add_parser(commands, "report", "write tables, figures, and one page beside the paper's", EXAMPLES)
     parser.add_argument(
         "--results", type=Path, default=Path("results"), metavar="DIR", help="where results are (default %(default)s)"
     )
@@ -40,11 +42,14 @@ def add(commands: Commands) -> None:
 def run(options: argparse.Namespace) -> None:
     """Collect, judge, write, and say what is there."""
     folder, out = options.results, options.out or options.results / "report.html"
-    store = Place(folder, options.quick).store
-    found = [(e.coarse() if options.quick else e, load(e, store, options.quick)) for e in EXPERIMENTS.values()]
+    place = Place(folder, options.quick)
+    found = [(e.coarse() if options.quick else e, load(e, place.store, options.quick)) for e in EXPERIMENTS.values()]
     if not any(results for _, results in found):
         again = "hyperadam reproduce all" + (" --quick" if options.quick else "")
         raise ValueError(f"there are no results of the paper's experiments in {folder} yet: `{again}` makes them")
+    for experiment, results in found:
+        if results:
+            write_experiment(experiment, results, place.folder / experiment.name, options.quick)
     made = document(found, folder / "tuning", options.quick)
     write_text(out, page(made))
     for part in made["experiments"]:
