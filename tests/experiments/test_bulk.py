@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 
-import hyperadam
 from hyperadam.experiments import FIRST_SEED, bulk, tuned_lr
 from hyperadam.experiments.bulk import TuneJob, tuning_jobs
 from hyperadam.experiments.experiment import Experiment
@@ -47,8 +45,8 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with a module that registers tiny tasks, for processes that know nothing of ours."""
     (tmp_path / "tiny_module.py").write_text(MODULE)
     monkeypatch.chdir(tmp_path)
-    for path in (Path(__file__).parents[2], Path(hyperadam.__file__).parents[1]):
-        monkeypatch.setenv("PYTHONPATH", str(path), prepend=os.pathsep)
+    # spawned processes take this path over, however pytest was started
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2]))
     return tmp_path
 
 
