@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from hyperadam.report import draw_curves, write_report
-from hyperadam.report.figures import LOOKS, POINTS, blocks, choose_looks
+from hyperadam.report.figures import EXPLODED, LOOKS, POINTS, blocks, choose_looks, draw_panel
 
 from ..experiments.tiny import result
 
@@ -46,6 +46,21 @@ def test_any_number_of_panels_and_runs(tmp_path: Path, tasks: int) -> None:
 
 def test_every_run_diverged(tmp_path: Path) -> None:
     assert all(path.stat().st_size for path in draw_curves([result([math.inf, math.inf])], tmp_path / "a"))
+
+
+def test_what_explodes_leaves_the_panel_and_a_loss_of_zero_does_not_make_it_linear() -> None:
+    from matplotlib.figure import Figure
+
+    axis = Figure().subplots()
+    calm, wild = result([0.1], "adam", steps=2 * POINTS), result([1.0], "sgd", steps=2 * POINTS)
+    start = max(float(blocks(r.losses)[1][0, 0]) for r in (calm, wild))
+    wild.losses[0, 10:20] = 1e9
+    calm.losses[0, -1] = 0.0
+    draw_panel(axis, "bowl", [calm, wild], choose_looks([calm, wild]))
+    low, high = axis.get_ylim()
+    assert axis.get_yscale() == "log"
+    assert high == pytest.approx(EXPLODED * start)
+    assert 0 < low < float(blocks(calm.losses)[1].min()), "all of the other curve is seen"
 
 
 def test_an_optimizer_keeps_its_look() -> None:

@@ -45,8 +45,10 @@ LOOKS = {
 SPARE = tuple(Look(colour, line) for line in ("-", "-.", ":") for colour in ("#117733", "#332288", "#882255", "#44AA99"))
 #: Longer curves are drawn as means over blocks of steps.
 POINTS = 400
-#: A panel with more curves than this has its legend outside, and bands for the broad lines alone.
+#: A panel with more curves than this has bands for the broad lines alone.
 FEW = 6
+#: A mean that is so many times what it began with leaves the panel.
+EXPLODED = 3.0
 
 
 def draw_curves(results: Sequence[Result], stem: Path) -> list[Path]:
@@ -60,16 +62,17 @@ def draw_panels(panels: Sequence[tuple[str, Sequence[Result]]], stem: Path) -> l
     rows = math.ceil(len(panels) / columns)
     results = [result for _, group in panels for result in group]
     looks = choose_looks(results)
-    width = 6.6 if any(len(group) > FEW for _, group in panels) else 5.0
-    with _figure((width * columns, 3.7 * rows + 0.5), stem) as (figure, paths):
+    with _figure((6.6 * columns, 3.7 * rows + 0.5), stem) as (figure, paths):
         axes = figure.subplots(rows, columns, squeeze=False).flatten()
         for axis, (title, group) in zip(axes, panels, strict=False):
             draw_panel(axis, title, group, looks)
         for axis in axes[len(panels) :]:
             axis.set_axis_off()
         runs = sorted({result.runs for result in results})
-        spread = ", band: the middle 80 % of them" if max(runs) > 1 else ""
-        figure.supxlabel(f"line: mean of {' or '.join(map(str, runs))} runs{spread}", fontsize=9, color="#555555")
+        banded = any(_has_band(result, looks[result.label], group) for _, group in panels for result in group)
+        spread = ", band: the middle 80 % of them" if banded else ""
+        text = f"line: mean of {' or '.join(map(str, runs))} runs{spread}" if max(runs) > 1 else "one run each"
+        figure.supxlabel(text, fontsize=9, color="#555555")
     return paths
 
 
@@ -118,31 +121,42 @@ def _figure(size: tuple[float, float], stem: Path) -> Iterator[tuple[Any, list[P
 
 def draw_panel(axis: Any, title: str, results: Sequence[Result], looks: dict[str, Look]) -> None:
     """The curves of one task on matplotlib's ``axis``. A mean ends where a run diverges, and the legend says so."""
+    means = []
     for result in results:
         look = looks[result.label]
         steps, losses = blocks(result.losses)
         mean = losses.mean(0)
         mean[~mean.isfinite()] = math.nan
+        means.append(mean)
         label = result.label + (f", {result.diverged} of {result.runs} diverged" if result.diverged else "")
         axis.plot(steps, mean, label=label, color=look.colour, linestyle=look.line, linewidth=look.width)
-        if result.runs > 1 and (len(results) <= FEW or look.width > THIN):
+        if _has_band(result, look, results):
             low, high = torch.quantile(losses, torch.tensor([0.1, 0.9], dtype=losses.dtype), dim=0)
             drawn = high.isfinite()
             axis.fill_between(steps[drawn], low[drawn], high[drawn], color=look.colour, alpha=0.15, linewidth=0)
-    positive = [result.losses[result.losses.isfinite()] for result in results]
-    if all(len(x) and x.min() > 0 for x in positive):
-        from matplotlib.ticker import LogLocator, NullFormatter
-
-        axis.set_yscale("log")
-        axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        axis.yaxis.set_major_formatter("{x:g}")  # 0.5 and not 5 × 10⁻¹
-        axis.yaxis.set_minor_formatter(NullFormatter())
+    _scale_losses(axis, torch.stack(means))
     axis.set(title=title, xlabel="step", ylabel="training loss")
     axis.grid(alpha=0.25, linewidth=0.6)
-    if len(results) > FEW:
-        axis.legend(fontsize=8, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
-    else:
-        axis.legend(fontsize=9, framealpha=0.85)
+    axis.legend(fontsize=8, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
+
+
+def _has_band(result: Result, look: Look, panel: Sequence[Result]) -> bool:
+    return result.runs > 1 and (len(panel) <= FEW or look.width > THIN)
+
+
+def _scale_losses(axis: Any, means: Tensor) -> None:
+    """A logarithmic axis where all is positive, from which leaves what explodes, so that the others can still be seen."""
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    drawn, start = means[means.isfinite()], means[:, 0][means[:, 0].isfinite()]
+    if not len(drawn) or drawn.min() <= 0:
+        return
+    axis.set_yscale("log")
+    axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axis.yaxis.set_major_formatter("{x:g}")  # 0.5 and not 5 × 10⁻¹
+    axis.yaxis.set_minor_formatter(NullFormatter())
+    if len(start) and drawn.max() > EXPLODED * start.max():
+        axis.set_ylim(float(drawn.min()) / 1.1, EXPLODED * float(start.max()))
 
 
 def choose_looks(results: Sequence[Result]) -> dict[str, Look]:
