@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 
 from hyperadam import HyperAdamRule, load_rule
+from hyperadam.meta import preset
 from hyperadam.weights.loader import SHIPPED
 from hyperadam.weights.make_initial import initial_rule
 
@@ -30,7 +31,7 @@ def test_it_behaves_like_adam() -> None:
     rule = load_rule("adam-init")
     assert isinstance(rule, HyperAdamRule)
     assert rule.candidates == 20
-    assert rule.decay_bound == 0.97
+    assert rule.config == load_rule("hyperadam").config == rule.config | preset("hyperadam").config, "its own start"
     assert rule.provenance["meta_steps"] == 0
     grad = torch.linspace(-3, 2, 11)
     state = rule.init_state(grad)
