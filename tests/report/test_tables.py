@@ -63,6 +63,7 @@ def test_digits_follow_the_standard_error(summary: Summary, text: str) -> None:
         (Contrast(-0.05, 0.002, -0.175), "17.5 % lower (25.0 se)"),
         (Contrast(0.05, 0.01, 0.02), "2.0 % higher (5.0 se)"),
         (Contrast(-0.01, 0.01, -0.1), "no clear difference (1.0 se)"),
+        (Contrast(2.3, 0.1, 215.3), "215 times higher (23.0 se)"),
         (Contrast(-0.01, math.nan, -0.1), "10.0 % lower"),
         (Contrast(0.0, 0.0, 0.0), "the same"),
         (Contrast(math.inf, math.nan, math.inf), "worse: diverged"),

@@ -24,6 +24,7 @@ class Outcome(Enum):
     BETTER = "better"
     WORSE = "worse"
     UNCLEAR = "no clear difference"
+    SINGLE = "one number each, no standard error"
     MISSING = "not measured"
 
 
@@ -33,7 +34,7 @@ class Verdict(Enum):
     HOLDS = "holds"
     PARTLY = "holds in part"
     FAILS = "does not hold"
-    UNDECIDED = "no clear difference"
+    UNDECIDED = "undecided"
     MISSING = "not measured"
 
 
@@ -90,8 +91,6 @@ def judge(claim: Claim, results: Results, cells: Sequence[tuple[str, int]], bett
             difference = measures.contrast(mine, theirs, claim.measure) if mine and theirs else None
             note = in_words(difference) if difference else "not measured"
             note = note.replace("diverged", measures.describe(claim.measure).failed)
-            if difference and math.isfinite(difference.difference) and math.isnan(difference.standard_error):
-                note += ", a single number: no standard error"
             found.append(Comparison(task, steps, other, _outcome(difference, claim.measure), note))
     own = [result for task, steps in cells if (result := results.get((task, name, steps))) is not None]
     diverged = tuple(Diverged(result.task, result.diverged, result.runs) for result in own if result.diverged)
@@ -102,6 +101,8 @@ def _outcome(difference: Contrast | None, measure: str) -> Outcome:
     if difference is None:
         return Outcome.MISSING
     # an infinite difference is that to a run that diverged: as clear as can be; if both diverged it is undefined
+    if math.isfinite(difference.difference) and math.isnan(difference.standard_error):
+        return Outcome.SINGLE
     if not (math.isinf(difference.difference) or difference.clear):
         return Outcome.UNCLEAR
     return Outcome.BETTER if measures.better(difference.difference, measure) else Outcome.WORSE

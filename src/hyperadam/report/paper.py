@@ -194,6 +194,8 @@ def finding(judged: Judgement) -> str:
     for outcome, words in ((Outcome.WORSE, "clearly worse"), (Outcome.UNCLEAR, "not clearly different")):
         if counts[outcome]:
             parts.append(f"{words} in {counts[outcome]} ({_where(judged, outcome)})")
+    if counts[Outcome.SINGLE]:
+        parts.append(f"one number each, no standard error, in {counts[Outcome.SINGLE]} ({_where(judged, Outcome.SINGLE)})")
     if counts[Outcome.MISSING]:
         parts.append(f"{counts[Outcome.MISSING]} more not measured")
     parts += [f"it diverged in {d.diverged} of {d.runs} runs on {d.task}" for d in judged.diverged]
@@ -201,7 +203,13 @@ def finding(judged: Judgement) -> str:
 
 
 def _where(judged: Judgement, outcome: Outcome, most: int = 4) -> str:
-    places = [f"{c.other} on {c.task}" for c in judged.comparisons if c.outcome is outcome]
+    """The comparisons that end so; with their size where nothing says how clear it is."""
+    several_lengths = len({c.steps for c in judged.comparisons}) > 1
+    places = []
+    for c in judged.comparisons:
+        if c.outcome is outcome:
+            place = f"{c.other} on {c.task}" + (f" at {c.steps:,} steps" if several_lengths else "")
+            places.append(f"{c.text} than {place}" if outcome is Outcome.SINGLE else place)
     return ", ".join(places[:most]) + (f" and {len(places) - most} more" if len(places) > most else "")
 
 

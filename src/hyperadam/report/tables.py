@@ -76,6 +76,8 @@ def verdict(against: Contrast | None) -> str:
         return {math.inf: "worse: diverged", -math.inf: "better: the other diverged"}.get(against.difference, "both diverged")
     errors = abs(against.difference) / against.standard_error if against.standard_error > 0 else math.nan
     size = f"{abs(against.relative):.1%}".replace("%", " %") + (" lower" if against.difference < 0 else " higher")
+    if against.relative > 9:
+        size = f"{against.relative:.0f} times higher"
     if math.isnan(errors):
         return size if against.difference else "the same"
     return f"{size} ({errors:.1f} se)" if against.clear else f"no clear difference ({errors:.1f} se)"
