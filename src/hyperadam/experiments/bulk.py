@@ -15,7 +15,7 @@ from hyperadam.experiments.optimizers import BASELINES, find
 from hyperadam.experiments.tuning import FIRST_SEED, Tuning, tune
 
 #: How many runs judge a rate, at 100 steps and at the longer horizon: for small learners, and for convolutional ones.
-SMALL, LARGE = (10, 2), (2, 1)
+SMALL, LARGE = (10, 10), (2, 1)
 #: Horizons beyond 100 steps are tuned at this one, again for small and convolutional learners; the nearest serves.
 LONG_SMALL, LONG_LARGE = 1000, 300
 #: The final loss of longer runs is over so many batches.
