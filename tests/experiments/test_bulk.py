@@ -30,7 +30,7 @@ def test_what_the_experiments_need(tmp_path: Path) -> None:
     by_pair = {(job.task, job.optimizer, job.steps): job for job in jobs}
     assert len(by_pair) == len(jobs)
     assert by_pair["mnist-mlp-elu", "momentum", 100].runs == 10
-    assert by_pair["mnist-mlp-9x20", "sgd", 1000].runs == 2
+    assert by_pair["mnist-mlp-9x20", "sgd", 1000].runs == 10
     assert by_pair["cifar10-cnn1-bn", "adagrad", 100].runs == 2
     assert by_pair["cifar10-cnn2", "adadelta", 300].runs == 1
     assert ("mnist-cnn1", "sgd", 300) not in by_pair, "the long runs of CNN-1 are Adam's alone"
