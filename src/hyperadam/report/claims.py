@@ -100,9 +100,9 @@ def judge(claim: Claim, results: Results, cells: Sequence[tuple[str, int]], bett
 def _outcome(difference: Contrast | None, measure: str) -> Outcome:
     if difference is None:
         return Outcome.MISSING
-    # an infinite difference is that to a run that diverged: as clear as can be; if both diverged it is undefined
     if math.isfinite(difference.difference) and math.isnan(difference.standard_error):
         return Outcome.SINGLE
+    # an infinite difference is that to a run that diverged: as clear as can be; if both diverged it is undefined
     if not (math.isinf(difference.difference) or difference.clear):
         return Outcome.UNCLEAR
     return Outcome.BETTER if measures.better(difference.difference, measure) else Outcome.WORSE
