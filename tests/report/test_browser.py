@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+import torch
 
 from hyperadam.report.paper import document
 from hyperadam.report.render import page
@@ -35,13 +36,13 @@ Run = Callable[..., Any]
 
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A page with two experiments."""
+    """A page with two experiments; one curve of the second explodes."""
     second = bare(name="long", title="Longer", tasks=("sine-lstm-2", "mnist-cnn2"), steps=(2000,), runs=3)
+    longer = results(second)
+    longer[0].losses.mul_(torch.logspace(0, 8, 2000))
     diverged = {("mnist-mlp-elu", "dm"): 7}
     path = tmp_path_factory.mktemp("page") / "report.html"
-    path.write_text(
-        page(document([(ACTIVATIONS, results(ACTIVATIONS, (), diverged)), (second, results(second))])), encoding="utf-8"
-    )
+    path.write_text(page(document([(ACTIVATIONS, results(ACTIVATIONS, (), diverged)), (second, longer)])), encoding="utf-8")
     return path.as_uri()
 
 
@@ -149,6 +150,18 @@ def test_a_rectangle_zooms_and_a_double_click_resets(run: Run, browser: Any) -> 
     ).perform()
     run(f"document.querySelector('{FIRST} > svg').blur()")
     assert run(DRAWN) == before
+
+
+def test_what_explodes_leaves_the_chart(run: Run, browser: Any) -> None:
+    chart = "figure[data-panel=long-sine-lstm-2-2000]"
+    run("document.querySelectorAll('details').forEach(d => d.open = true)")
+    run(f"document.querySelector('{chart}').scrollIntoView()")
+    wait(browser, f"return document.querySelector('{chart} > svg .line[data-name=sgd]') !== null")
+    drawn = f"document.querySelector('{chart} > svg .line[data-name=%s]').getBBox()"
+    frame = f"document.querySelector('{chart} > svg .frame').getBBox()"
+    height, top = (run(f"return {frame}.{side}") for side in ("height", "y"))
+    assert run(f"return {drawn % 'sgd'}.y") < top, "not cut off"
+    assert run(f"return {drawn % 'adam'}.height") > height / 2, "too flat to be seen"
 
 
 def test_values_are_read_with_the_pointer_and_with_keys(run: Run, browser: Any) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from hyperadam.report.claims import Verdict
 from hyperadam.report.curves import TAIL
+from hyperadam.report.figures import EXPLODED
 
 #: A sign and a class for each verdict: colour alone says nothing.
 SIGNS = {
@@ -41,7 +42,13 @@ def page(document: Mapping[str, Any]) -> str:
         _template("paper.html"),
         STYLE=_template("paper.css") + _colours(document["looks"]),
         SCRIPT=_template("paper.js"),
-        CURVES=_json({"panels": document["curves"], "looks": {k: _look(v) for k, v in document["looks"].items()}}),
+        CURVES=_json(
+            {
+                "panels": document["curves"],
+                "looks": {k: _look(v) for k, v in document["looks"].items()},
+                "exploded": EXPLODED,
+            }
+        ),
         CONTENTS="".join(f'<li><a href="#{_id(part)}">{escape(part["title"])}</a></li>' for part in parts),
         QUICK=_QUICK if document["quick"] else "",
         COUNTS=_counts(document["counts"]),

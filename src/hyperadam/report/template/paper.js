@@ -170,7 +170,7 @@
       // what explodes leaves the frame, so that the others can still be seen
       const high = all.reduce((a, b) => Math.max(a, b), -Infinity);
       const low = all.reduce((a, b) => Math.min(a, b), Infinity);
-      const top = Number.isFinite(start) && start > 0 ? Math.min(high, 3 * start) : high;
+      const top = Number.isFinite(start) && start > 0 ? Math.min(high, data.exploded * start) : high;
       return { x, y: this.margin(low, Math.max(low, top), 0.04) };
     }
 
