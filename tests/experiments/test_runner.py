@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -17,6 +18,7 @@ import torch
 import hyperadam
 from hyperadam import HyperAdamRule, tasks
 from hyperadam.experiments import BASELINES, Cell, Result, find, runner, timing, train, variants
+from hyperadam.experiments import jobs as jobs_module
 from hyperadam.experiments.experiment import Claim, Experiment, Figure
 from hyperadam.experiments.jobs import Setup, run_jobs
 from hyperadam.experiments.results import merge
@@ -26,7 +28,7 @@ from hyperadam.experiments.variant_jobs import VariantJob
 from hyperadam.experiments.variants import Variant
 from hyperadam.meta import Settings
 
-from .tiny import NoisyBowl
+from .tiny import Mortal, NoisyBowl
 
 MODULE = """
 import time
@@ -72,6 +74,7 @@ def here(tiny: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         *filter(None, [os.environ.get("PYTHONPATH")]),
     ]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(paths))
+    monkeypatch.syspath_prepend(paths[0])  # processes of multiprocessing take this one
     monkeypatch.setattr(torch, "set_num_threads", lambda n: None)
     return tmp_path
 
@@ -234,8 +237,11 @@ def _parent(process: Path) -> int:
         return 0
 
 
-def test_dask_with_a_worker_that_is_killed(here: Path) -> None:
+@pytest.mark.parametrize("disk", ["shared", "apart"])
+def test_dask_with_a_worker_that_is_killed(here: Path, disk: str, monkeypatch: pytest.MonkeyPatch) -> None:
     distributed = pytest.importorskip("distributed")
+    if disk == "apart":
+        monkeypatch.setattr(jobs_module, "_mark", lambda folder: contextlib.nullcontext(here / "nowhere"))
     place = Place(here / "results")
     jobs = [CellJob(Cell("slow", find(f"sgd@{lr}"), (0, 1), 20), place.store.folder) for lr in (0.1, 0.2, 0.3, 0.4)]
     jobs.append(CellJob(Cell("broken", find("sgd@0.1"), (0,), 2), place.store.folder))
@@ -266,6 +272,17 @@ def test_dask_with_a_worker_that_is_killed(here: Path) -> None:
         assert there is not None
         assert torch.equal(there.losses, train("slow", job.cell.optimizer, (0, 1), 20).losses)
     assert len(list(place.store.folder.iterdir())) == 2 * 4, "results alone come back"
+
+
+def test_on_a_shared_disk_a_job_goes_on_where_its_dead_worker_was(here: Path) -> None:
+    distributed = pytest.importorskip("distributed")
+    with distributed.LocalCluster(
+        n_workers=1, threads_per_worker=1, processes=True, protocol="tcp", dashboard_address=None, silence_logs=50
+    ) as cluster:
+        failures = run_jobs([Mortal(here / "kept")], Setup(Path("results")), quiet, dask=cluster.scheduler_address)
+    assert failures == []
+    assert (here / "kept").read_text() == "went on"
+    assert [path.name for path in (here / "results").iterdir()] == ["half done"], "no mark is left"
 
 
 def test_no_scheduler_is_one_line(here: Path) -> None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+import os
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 
 import pytest
 import torch
@@ -13,6 +16,7 @@ from hyperadam import tasks
 from hyperadam.data import draws
 from hyperadam.data.draws import Seeds, Steps
 from hyperadam.experiments import Result
+from hyperadam.experiments.jobs import Job
 from hyperadam.tasks import Task, registry
 
 
@@ -59,6 +63,26 @@ class Trap(NoisyBowl):
         odd = torch.tensor([int(seed) % 2 for seed in seeds], dtype=torch.bool)
         bottom[odd & (torch.as_tensor(step) >= 3)] = math.nan
         return (bottom,)
+
+
+class Mortal(Job):
+    """Kills the process it runs in, half-way, unless it finds there what it left before."""
+
+    label, work = "mortal", 1.0
+
+    def __init__(self, kept: Path) -> None:
+        self.kept = kept
+
+    def compute(self, folder: Path, progress: Callable[[float], None]) -> str:
+        half = folder / "half done"
+        if not half.is_file():
+            folder.mkdir(parents=True, exist_ok=True)
+            half.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return "went on"
+
+    def keep(self, value: str) -> None:
+        self.kept.write_text(value)
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import tempfile
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
@@ -85,8 +86,8 @@ Watch = Callable[[str, float, bool], None]
 def run_jobs(jobs: Sequence[Job], setup: Setup, watch: Watch, processes: int = 1, dask: str | None = None) -> list[Failure]:
     """Do all jobs, cheap ones first, and keep what comes of them as it comes; those that failed.
 
-    One process is this one. On Dask (``dask`` is the address of the scheduler) files to resume from stay with the workers, and
-    results come back here. After Ctrl-C running jobs are stopped at their next step.
+    One process is this one. On Dask (``dask`` is the address of the scheduler) results come back here; files to resume from
+    are here too where the workers share the disk, else with them. After Ctrl-C running jobs are stopped at their next step.
     """
     ordered = sorted(jobs, key=lambda job: job.work)
     if not ordered:
@@ -250,12 +251,21 @@ def _drain(pool: ProcessPoolExecutor, numbers: Sequence[int], tally: _Tally, sha
 # Dask -------------------------------------------------------------------------------------------------------------------
 
 
-def _on_worker(job: Job, threads: int, module: str | None) -> Any:
+@contextlib.contextmanager
+def _mark(folder: Path) -> Iterator[Path]:
+    """A file in ``folder`` by which a worker sees whether it has the same disk."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(dir=folder, prefix=".dask-") as file:
+        yield Path(file.name)
+
+
+def _on_worker(job: Job, setup: Setup, mark: Path) -> Any:
     from distributed import get_worker
 
-    folder = Path(get_worker().local_directory) / "hyperadam"
-    Setup(folder, threads, module).apply()
-    return job.compute(folder, lambda share: None)
+    if not mark.is_file():  # another disk: files to resume from stay here, and are gone with the worker
+        setup = setup._replace(folder=Path(get_worker().local_directory) / "hyperadam")
+    setup.apply()
+    return job.compute(setup.folder, lambda share: None)
 
 
 def _on_dask(jobs: Sequence[Job], setup: Setup, watch: Watch, address: str) -> list[Failure]:
@@ -264,12 +274,10 @@ def _on_dask(jobs: Sequence[Job], setup: Setup, watch: Watch, address: str) -> l
     except ModuleNotFoundError as error:
         raise ValueError(f"--dask needs the package 'distributed' (pip install 'hyperadam[dask]'): {error}") from error
     tally = _Tally(jobs, watch)
-    with Client(address, set_as_default=False) as client:
+    setup = setup._replace(folder=setup.folder.resolve())
+    with Client(address, set_as_default=False) as client, _mark(setup.folder) as mark:
         # by priority workers take cheap jobs first; the scheduler gives the jobs of a worker that dies to another
-        futures = [
-            client.submit(_on_worker, job, setup.threads, setup.module, priority=-number, pure=False)
-            for number, job in enumerate(jobs)
-        ]
+        futures = [client.submit(_on_worker, job, setup, mark, priority=-number, pure=False) for number, job in enumerate(jobs)]
         numbers = {future.key: number for number, future in enumerate(futures)}
         try:
             for future in as_completed(futures, loop=client.loop):
