@@ -7,6 +7,7 @@ from pathlib import Path
 
 import torch
 
+from hyperadam.meta import preset
 from hyperadam.rules import HyperAdamRule
 from hyperadam.weights.loader import SHIPPED, SUFFIX
 
@@ -14,10 +15,10 @@ NAME = "adam-init"
 
 
 def initial_rule(seed: int = 0) -> HyperAdamRule:
-    """HyperAdam before meta-training: decay rates spread about Adam's, equal weights that sum to one, a random LSTM."""
+    """``hyperadam`` before meta-training: decay rates spread about Adam's, equal weights that sum to one, a random LSTM."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        rule = HyperAdamRule(decay_bound=0.97, warmup=20).start_near_adam()
+        rule = HyperAdamRule(**preset("hyperadam").config).start_near_adam()
     rule.provenance = {
         "made_by": "python -m hyperadam.weights.make_initial",
         "what": "untrained: twenty Adams with fixed decay rates about (0.9, 0.999), averaged, with a warm-up",
