@@ -44,7 +44,7 @@ LOOKS = {
 #: For optimizers without a look of their own, in the order in which they come.
 SPARE = tuple(Look(colour, line) for line in ("-", "-.", ":") for colour in ("#117733", "#332288", "#882255", "#44AA99"))
 #: Longer curves are drawn as means over blocks of steps.
-POINTS = 400
+POINTS = 200
 #: A panel with more curves than this has bands for the broad lines alone.
 FEW = 6
 #: A mean that is so many times what it began with leaves the panel.
@@ -152,11 +152,13 @@ def _scale_losses(axis: Any, means: Tensor) -> None:
     if not len(drawn) or drawn.min() <= 0:
         return
     axis.set_yscale("log")
-    axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    low, high = float(drawn.min()), float(drawn.max())
+    if len(start) and high > EXPLODED * float(start.max()):
+        high = EXPLODED * float(start.max())
+        axis.set_ylim(low / 1.1, high)
+    axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 1e4 * low else (1,)))
     axis.yaxis.set_major_formatter("{x:g}")  # 0.5 and not 5 × 10⁻¹
     axis.yaxis.set_minor_formatter(NullFormatter())
-    if len(start) and drawn.max() > EXPLODED * start.max():
-        axis.set_ylim(float(drawn.min()) / 1.1, EXPLODED * float(start.max()))
 
 
 def choose_looks(results: Sequence[Result]) -> dict[str, Look]:
