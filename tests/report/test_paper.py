@@ -13,6 +13,7 @@ import torch
 
 from hyperadam.experiments import Result
 from hyperadam.report import curves
+from hyperadam.report.experiment import markdown
 from hyperadam.report.paper import document
 from hyperadam.report.render import ON_DARK, SIGNS, page
 from hyperadam.report.statistics import summarize
@@ -202,3 +203,4 @@ def test_times_stand_apart_from_training() -> None:
     assert "1 of 1" not in text
     assert "paper 28.97" in text
     assert "paper 0.0023" in text
+    assert "## Seconds to reach Adam's lowest loss" in markdown(part)

@@ -50,7 +50,8 @@ def markdown(section: dict[str, Any]) -> str:
     lines += [f"Made by `{section['command']}`; {section['measured']} of {section['expected']} cells are computed.", ""]
     for table in section["tables"]:
         columns = [f"{c['task']}, {c['steps']:,} steps" if c["steps"] > 1 else c["task"] for c in table["columns"]]
-        lines += [f"## {table['title'].capitalize()}", "", _row(["optimizer", *columns]), _row(["---"] * (1 + len(columns)))]
+        title = table["title"][:1].upper() + table["title"][1:]
+        lines += [f"## {title}", "", _row(["optimizer", *columns]), _row(["---"] * (1 + len(columns)))]
         lines += [_row([row["optimizer"], *map(_text, row["cells"])]) for row in table["rows"]]
         lines.append("")
     lines += [NOTE, ""]
