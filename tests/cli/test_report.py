@@ -30,9 +30,9 @@ def test_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = capsys.readouterr().out
     assert "report.html" in out
     assert "6 of 44" in " ".join(out.split())
-    assert "6 of 44 cells are measured so far" in page
+    assert "Measured so far: 6 of 44 cells" in page
     assert str(tmp_path) not in page
-    assert "6 of 44 cells are computed" in (tmp_path / "activations" / "table.md").read_text(encoding="utf-8")
+    assert "computed: 6 of 44 cells" in (tmp_path / "activations" / "table.md").read_text(encoding="utf-8")
     assert not (tmp_path / "lstm").exists(), "no table of nothing"
     assert main(["report", "--results", str(tmp_path), "--out", str(tmp_path / "again.html")]) == 0
     assert (tmp_path / "again.html").read_text(encoding="utf-8") == page

@@ -64,7 +64,7 @@ def test_reproduce(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli("reproduce all --jobs 1") == 0
     out, err = capsys.readouterr()
     assert "note: the rates of 4 cells are not tuned yet" in out
-    assert "tiny                   6 of 6 cells, 3 runs diverged  results/tiny/table.md" in out
+    assert "tiny                   6 of 6 cells, runs diverged: 3  results/tiny/table.md" in out
     assert err.splitlines()[-1].startswith("100%  ")
     folder = here / "results" / "tiny"
     for name in ("table.md", "table.csv", "curves.svg", "curves.png"):

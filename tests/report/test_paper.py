@@ -38,12 +38,20 @@ def test_the_page_has_every_number() -> None:
             assert loss(summarize(result)) in text, (result.task, result.label)
     assert "7 of 20 diverged" in text
     assert "not measured" in text
-    assert "43 of 44 cells are measured so far" in text
+    assert "Measured so far: 43 of 44 cells." in text
     assert "paper 0.35" in text
     assert "hyperadam reproduce activations" in text
     for result in FOUND:
         assert result.settings.get("weights", "") in text
     assert "What becomes of the paper's 2 claims" in text
+
+
+def test_cells_with_fewer_runs_are_told() -> None:
+    fewer = [make(r.task, r.label, r.steps, 5) if r.label == "adam" else r for r in results(ACTIVATIONS)]
+    (part,) = document([(ACTIVATIONS, fewer)])["experiments"]
+    assert "computed: 44 of 44 cells, 4 of them with fewer than 20 runs." in markdown(part)
+    assert "Measured so far: 44 of 44 cells, 4 of them with fewer than 20 runs." in page(document([(ACTIVATIONS, fewer)]))
+    assert "so far" not in page(document([(ACTIVATIONS, results(ACTIVATIONS))]))
 
 
 def test_nothing_is_loaded_from_elsewhere() -> None:
@@ -117,7 +125,7 @@ def test_test_metrics_have_tables_of_their_own() -> None:
 
 def test_no_results_at_all() -> None:
     text = parts(page(document([(ACTIVATIONS, [])]))).text
-    assert "0 of 44 cells are measured so far" in text
+    assert "Measured so far: 0 of 44 cells." in text
     assert text.count("not measured") > 40
     assert "There are no results yet" in parts(page(document([]))).text
 

@@ -11,7 +11,7 @@ from hyperadam.experiments.atomic import write_text
 from hyperadam.experiments.runner import Place, load
 from hyperadam.experiments.specs import EXPERIMENTS
 from hyperadam.report.experiment import write_experiment
-from hyperadam.report.paper import document
+from hyperadam.report.paper import document, extent
 from hyperadam.report.render import page
 
 if TYPE_CHECKING:
@@ -53,6 +53,6 @@ def run(options: argparse.Namespace) -> None:
     made = document(found, folder / "tuning", options.quick)
     write_text(out, page(made))
     for part in made["experiments"]:
-        print(f"{part['name']:20} {part['measured']:4} of {part['expected']:<4} cells  {len(part['claims']):2} claims")
+        print(f"{part['name']:20} {len(part['claims']):2} claims  {extent(part)}")
     print("claims   " + ", ".join(f"{count} {verdict}" for verdict, count in made["counts"].items()))
     print(f"page     {out}")

@@ -117,6 +117,10 @@ def write_all(options: argparse.Namespace, experiments: Sequence[Experiment], pl
         write_experiment(shown, results, folder, place.quick)
         expected = len(shown.tasks) * len(shown.steps) * len(shown.optimizers)
         found = [result for result in results if result.losses.numel()]
-        diverged = sum(result.diverged for result in found)
-        runs = f", {diverged} runs diverged" if diverged else ""
+        planned = options.runs or shown.runs
+        counts = {
+            f"fewer than {planned} runs in": sum(result.runs < planned for result in found),
+            "runs diverged:": sum(result.diverged for result in found),
+        }
+        runs = "".join(f", {what} {count}" for what, count in counts.items() if count)
         print(f"{experiment.name:20} {len(found):3} of {expected} cells{runs}  {folder / 'table.md'}", flush=True)

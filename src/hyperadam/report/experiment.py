@@ -47,7 +47,7 @@ def markdown(section: dict[str, Any]) -> str:
     """The tables and claims of a :func:`~.paper.section` as Markdown."""
     where = f"{section['paper']} of the paper." if section["paper"] else "Not in the paper."
     lines = [f"# {section['title']}", "", f"{where} {section['about']}", ""]
-    lines += [f"Made by `{section['command']}`; {section['measured']} of {section['expected']} cells are computed.", ""]
+    lines += [f"Made by `{section['command']}`; computed: {paper.extent(section)}.", ""]
     for table in section["tables"]:
         columns = [f"{c['task']}, {c['steps']:,} steps" if c["steps"] > 1 else c["task"] for c in table["columns"]]
         title = table["title"][:1].upper() + table["title"][1:]

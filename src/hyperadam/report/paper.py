@@ -71,6 +71,7 @@ def section(experiment: Experiment, results: Sequence[Result], quick: bool = Fal
         "command": f"hyperadam reproduce {experiment.name}" + (" --quick" if quick else ""),
         "expected": len(expected),
         "measured": len(expected & set(by_cell)),
+        "short": sum(r.runs < experiment.runs for r in trained),
         "planned_runs": experiment.runs,
         "runs": sorted({r.runs for r in trained}),
         "seeds": sorted({_ranges(r.settings["seeds"]) for r in trained}),
@@ -81,6 +82,12 @@ def section(experiment: Experiment, results: Sequence[Result], quick: bool = Fal
         "panels": panels,
         "curves": drawn,
     }
+
+
+def extent(part: Mapping[str, Any]) -> str:
+    """How much of a :func:`section` is there: ``8 of 12 cells``, and how many of them have fewer runs than planned."""
+    short = f", {part['short']} of them with fewer than {part['planned_runs']} runs" if part["short"] else ""
+    return f"{part['measured']} of {part['expected']} cells{short}"
 
 
 def shown_measures(experiment: Experiment) -> list[str]:

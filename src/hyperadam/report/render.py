@@ -11,6 +11,7 @@ from typing import Any
 from hyperadam.report.claims import Verdict
 from hyperadam.report.curves import TAIL
 from hyperadam.report.figures import EXPLODED
+from hyperadam.report.paper import extent
 
 #: A sign and a class for each verdict: colour alone says nothing.
 SIGNS = {
@@ -155,8 +156,8 @@ def _section(part: Mapping[str, Any]) -> str:
         f'<p class="where">{where}</p><p>{escape(part["about"])}</p>',
         f"<p>Re-make it: <code>{escape(part['command'])}</code></p>",
     ]
-    if part["measured"] < part["expected"]:
-        text.append(f'<p class="banner">{part["measured"]} of {part["expected"]} cells are measured so far.</p>')
+    if part["measured"] < part["expected"] or part["short"]:
+        text.append(f'<p class="banner">Measured so far: {extent(part)}.</p>')
     if part["claims"]:
         text.append("<h3>What the paper claims, and whether it holds</h3>")
         text += [_claim(claim) for claim in part["claims"]]
@@ -239,7 +240,7 @@ def _panel(panel: Mapping[str, Any]) -> str:
 def _settings(document: Mapping[str, Any]) -> str:
     known = document["settings"]
     protocol = _plain(
-        ("experiment", "steps", "runs", "seeds", "batches of the final loss", "cells measured"),
+        ("experiment", "steps", "runs", "seeds", "batches of the final loss", "measured"),
         [
             (
                 part["name"],
@@ -247,7 +248,7 @@ def _settings(document: Mapping[str, Any]) -> str:
                 f"{', '.join(map(str, part['runs'])) or 'none'} (planned: {part['planned_runs']})",
                 "; ".join(part["seeds"]),
                 ", ".join(f"{n:,}" for n in part["final_batches"]),
-                f"{part['measured']} of {part['expected']}",
+                extent(part),
             )
             for part in document["experiments"]
         ],
