@@ -53,9 +53,9 @@ def cli(command: str) -> int:
 
 def test_some_optimizers_or_tasks_alone(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli("reproduce tiny --jobs 1 --optimizers adam") == 0
-    assert "tiny                   2 of 6 cells" in capsys.readouterr().out
+    assert "tiny                 2 of 6 cells" in capsys.readouterr().out
     assert cli("reproduce tiny --jobs 1 --tasks bowl") == 0
-    assert "tiny                   4 of 6 cells" in capsys.readouterr().out
+    assert "tiny                 4 of 6 cells" in capsys.readouterr().out
     assert cli("reproduce tiny --optimizers adam,lion") == 2
     assert "--optimizers: no lion in these experiments, only sgd, adam, adam-init" in capsys.readouterr().err
 
@@ -64,7 +64,7 @@ def test_reproduce(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli("reproduce all --jobs 1") == 0
     out, err = capsys.readouterr()
     assert "note: the rates of 4 cells are not tuned yet" in out
-    assert "tiny                   6 of 6 cells, runs diverged: 3  results/tiny/table.md" in out
+    assert "tiny                 6 of 6 cells, runs diverged: 3  results/tiny/table.md" in out
     assert err.splitlines()[-1].startswith("100%  ")
     folder = here / "results" / "tiny"
     for name in ("table.md", "table.csv", "curves.svg", "curves.png"):

@@ -16,6 +16,7 @@ from hyperadam.experiments.runner import CellJob, Place, cell_jobs, load, unavai
 from hyperadam.experiments.specs import EXPERIMENTS, find_experiment
 from hyperadam.experiments.variants import VARIANTS
 from hyperadam.report.experiment import write_experiment
+from hyperadam.report.paper import extent
 
 if TYPE_CHECKING:
     from hyperadam.commands.common import Commands
@@ -114,13 +115,7 @@ def write_all(options: argparse.Namespace, experiments: Sequence[Experiment], pl
         results = load(experiment, place.store, place.quick, options.runs)
         shown = experiment.coarse() if place.quick else experiment
         folder = place.folder / experiment.name
-        write_experiment(shown, results, folder, place.quick)
-        expected = len(shown.tasks) * len(shown.steps) * len(shown.optimizers)
-        found = [result for result in results if result.losses.numel()]
-        planned = options.runs or shown.runs
-        counts = {
-            f"fewer than {planned} runs in": sum(result.runs < planned for result in found),
-            "runs diverged:": sum(result.diverged for result in found),
-        }
-        runs = "".join(f", {what} {count}" for what, count in counts.items() if count)
-        print(f"{experiment.name:20} {len(found):3} of {expected} cells{runs}  {folder / 'table.md'}", flush=True)
+        section = write_experiment(replace(shown, runs=options.runs or shown.runs), results, folder, place.quick)
+        diverged = sum(result.diverged for result in results)
+        runs = f", runs diverged: {diverged}" if diverged else ""
+        print(f"{experiment.name:20} {extent(section)}{runs}  {folder / 'table.md'}", flush=True)

@@ -22,25 +22,24 @@ NOTE = (
 )
 
 
-def write_experiment(experiment: Experiment, results: Sequence[Result], folder: Path, quick: bool = False) -> list[Path]:
-    """Write ``table.md``, ``table.csv`` and, with matplotlib, ``curves`` (and ``tasks``) as SVG and PNG; the files."""
+def write_experiment(experiment: Experiment, results: Sequence[Result], folder: Path, quick: bool = False) -> dict[str, Any]:
+    """Write ``table.md``, ``table.csv`` and, with matplotlib, ``curves`` (and ``tasks``) as SVG and PNG; the section."""
     section = paper.section(experiment, results, quick)
     write_text(folder / "table.md", markdown(section))
     write_text(folder / "table.csv", as_csv(experiment, section))
-    files = [folder / "table.md", folder / "table.csv"]
     panels = []
     for figure in experiment.figures:
         by_label = {r.label: r for r in results if (r.task, r.steps) == (figure.task, figure.steps) and r.losses.numel()}
         panels.append((figure.title, [by_label[label] for label in experiment.optimizers if label in by_label]))
     try:
         if any(group for _, group in panels):
-            files += draw_panels([panel for panel in panels if panel[1]], folder / "curves")
+            draw_panels([panel for panel in panels if panel[1]], folder / "curves")
         if len(experiment.tasks) > MANY and results:
-            files += draw_by_task(results, experiment.tasks, experiment.optimizers, folder / "tasks")
+            draw_by_task(results, experiment.tasks, experiment.optimizers, folder / "tasks")
     except ModuleNotFoundError as error:
         if error.name != "matplotlib":
             raise
-    return files
+    return section
 
 
 def markdown(section: dict[str, Any]) -> str:
