@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import os
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -158,25 +160,45 @@ specs.EXPERIMENTS["slow"] = Experiment("slow", "", "", "", ("slow",), ("sgd@0.1"
 """
 
 
-@pytest.mark.parametrize(("number", "wait"), [(signal.SIGINT, 0.0), (signal.SIGTERM, 3.0)], ids=["starting", "at-work"])
-def test_interrupted_it_leaves_nothing_running(here: Path, number: signal.Signals, wait: float) -> None:
+@contextlib.contextmanager
+def reproducing(here: Path) -> Iterator[tuple[subprocess.Popen[str], list[int]]]:
+    """``hyperadam reproduce`` at something slow, as a process of its own, and the processes of its pool."""
     (here / "slow_module.py").write_text(SLOW)
     roots = [str(Path(__file__).parents[2]), str(Path(hyperadam.__file__).parents[1])]
     paths = os.pathsep.join([*roots, str(here), *filter(None, [os.environ.get("PYTHONPATH")])])
     command = [sys.executable, "-m", "hyperadam", "reproduce", "slow", "--import", "slow_module", "--jobs", "2"]
-    process = subprocess.Popen(
-        command, env=os.environ | {"PYTHONPATH": paths}, stderr=subprocess.PIPE, text=True, start_new_session=True
-    )
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # where tests run in the background it is ignored
     try:
-        workers = _wait_for_workers(process)
-        time.sleep(wait)
-        process.send_signal(number)
-        _, err = process.communicate(timeout=600)
+        process = subprocess.Popen(
+            command, env=os.environ | {"PYTHONPATH": paths}, stderr=subprocess.PIPE, text=True, start_new_session=True
+        )
+    finally:
+        signal.signal(signal.SIGINT, before)
+    try:
+        yield process, _wait_for_workers(process)
     finally:
         process.kill()
+
+
+@pytest.mark.parametrize(("number", "wait"), [(signal.SIGINT, 0.0), (signal.SIGTERM, 3.0)], ids=["starting", "at-work"])
+def test_interrupted_it_leaves_nothing_running(here: Path, number: signal.Signals, wait: float) -> None:
+    with reproducing(here) as (process, workers):
+        time.sleep(wait)
+        process.send_signal(number)
+        _, err = process.communicate(timeout=120)
     assert process.returncode == 130
     assert err == "hyperadam: interrupted; what is finished is kept\n"
-    assert not [pid for pid in workers if Path(f"/proc/{pid}").exists()]
+    assert not [pid for pid in workers if _runs(pid)]
+
+
+def test_killed_it_leaves_nothing_running(here: Path) -> None:
+    with reproducing(here) as (process, workers):
+        process.kill()
+        process.wait()
+    deadline = time.monotonic() + 120
+    while [pid for pid in workers if _runs(pid)]:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
 
 
 def _wait_for_workers(process: subprocess.Popen[str]) -> list[int]:
@@ -199,3 +221,10 @@ def _workers(parent: int) -> list[int]:
         except OSError:
             continue
     return found
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False

@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 import tempfile
+import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
@@ -156,21 +157,31 @@ def _here(jobs: Sequence[Job], setup: Setup, watch: Watch) -> list[Failure]:
 #: that is killed leaves none behind.
 _shares: Any = None
 _setup: Setup | None = None
-_parent = 0
 
 
 def _start(shares: Any, setup: Setup) -> None:
-    global _shares, _setup, _parent
+    global _shares, _setup
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes: the first of them tells the others
-    _shares, _setup, _parent = shares, setup, os.getppid()
+    _shares, _setup = shares, setup
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     setup.apply()
+
+
+def _end_with_parent() -> None:
+    """End this process when the one that started it is no more, even if that was killed: nothing else would tell."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    _shares[-1] = 1.0
+    time.sleep(GRACE)
+    os._exit(1)
 
 
 def _compute(number: int, job: Job) -> Any:
     assert _setup is not None
 
     def progress(share: float) -> None:
-        if _shares[-1] or os.getppid() != _parent:  # told to stop, or left behind by a process that was killed
+        if _shares[-1]:  # told to stop
             raise Interrupted
         _shares[number] = share
 
