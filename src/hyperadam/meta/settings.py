@@ -91,7 +91,7 @@ _RIVAL = Settings(updates=1200, rollouts=1, exact_from=0, validate_every=100)
 PRESETS: dict[str, Settings] = {
     "hyperadam": replace(_LONG, config={"decay_bound": 0.97, "warmup": 20}),
     "hyperadam-paper": _NEAR_ADAM,
-    "hyperadam-published": Settings(lr=1e-4, final_lr=1e-4, updates=350_000, rollouts=1),
+    "hyperadam-published": Settings(lr=1e-4, final_lr=1e-4, updates=350_000, rollouts=1, validate_every=500),
     "rnnprop": replace(_RIVAL, rule="rnnprop", last=True),
     "dm": replace(_RIVAL, rule="dm", scaling=False, convex=False),
 }
