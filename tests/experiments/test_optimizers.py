@@ -38,13 +38,13 @@ class NormRule(UpdateRule[NormState]):
         return {"m": 1}
 
     def column_sums(self, grad: Tensor, state: NormState, sums: Sums) -> Tensor:
-        return (self.beta * state.m + grad.unsqueeze(-2)).square().sum(-1)
+        return (self.beta * state.m + grad.unsqueeze(-2)).double().square().sum(-1)
 
     def forward(self, grad: Tensor, state: NormState, sums: Sums | None = None) -> tuple[Tensor, NormState]:
         if sums is None:
-            sums = self.total_sums([(grad, state)])
+            sums = self.total_sums(lambda earlier: self.column_sums(grad, state, earlier))
         m = self.beta * state.m + grad.unsqueeze(-2)
-        return (m * sums[0].rsqrt().unsqueeze(-1)).squeeze(-2), NormState(m)
+        return (m * sums[0].rsqrt().to(m.dtype).unsqueeze(-1)).squeeze(-2), NormState(m)
 
 
 def learned() -> dict[str, UpdateRule[Any]]:

@@ -41,7 +41,7 @@ def run_moved(opt: Any, params: list[Tensor], steps: range) -> None:
 def test_several_devices_are_one_vector(case: Case, device: torch.device) -> None:
     params = tensors(*SHAPES)
     spread = on(torch.device("cpu"), params[:1]) + on(device, params[1:3]) + on(torch.device("cpu"), params[3:])
-    opt, opt_spread = case.make(params, weight_decay=0.1), case.make(spread, weight_decay=0.1)
+    opt, opt_spread = case.make(params, weight_decay=0.1), case.make(spread, weight_decay=0.1, backend="auto")
     run(opt, params, range(4))
     run_moved(opt_spread, spread, range(4))
     assert [p.device.type for p in spread] == ["cpu", device.type, device.type, "cpu", "cpu"]
@@ -51,12 +51,21 @@ def test_several_devices_are_one_vector(case: Case, device: torch.device) -> Non
     torch.testing.assert_close(flat([p.cpu() for p in spread]), flat(params), rtol=1e-5, atol=1e-5)
 
 
+def test_a_backend_of_the_cpu_is_refused_elsewhere(case: Case, device: torch.device) -> None:
+    if case.backend == "torch":
+        case.make(on(device, tensors((3,))))
+        return
+    with pytest.raises(ValueError, match=rf"backend '{case.backend}' cannot step hyperadam in torch.float32 on {device}"):
+        case.make(on(device, tensors((3,))))
+    assert "torch" in repr(case.make(on(device, tensors((3,))), backend="auto"))
+
+
 def test_a_state_loads_into_a_model_on_another_device(case: Case, device: torch.device) -> None:
     params = tensors(*SHAPES)
     opt = case.make(params)
     run(opt, params, range(2))
     moved = on(device, params)
-    opt_moved = case.make(moved)
+    opt_moved = case.make(moved, backend="auto")
     opt_moved.load_state_dict(opt.state_dict())
     for p, q in zip(params, moved, strict=True):
         for k, v in opt.state[p].items():
@@ -69,7 +78,7 @@ def test_a_state_loads_into_a_model_on_another_device(case: Case, device: torch.
 
 def test_bad_gradients_on_two_devices(case: Case, device: torch.device) -> None:
     params = [*on(torch.device("cpu"), tensors((3,))), *on(device, tensors((4,)))]
-    opt = case.make(params)
+    opt = case.make(params, backend="auto")
     params[0].grad, params[1].grad = torch.ones(3), torch.full((4,), torch.nan, device=device)
     with pytest.raises(RuntimeError, match="parameter 1 of group 0"):
         opt.step()

@@ -11,7 +11,6 @@ from torch import Tensor
 
 import hyperadam
 from hyperadam import HyperAdam, HyperAdamRule, UpdateRule
-from hyperadam.optim import learned
 
 from .cases import SHAPES, Case, flat, lively, run, set_grads, tensors
 
@@ -42,8 +41,8 @@ def check_against_rule(case: Case, rule: UpdateRule[Any], **options: Any) -> Non
     run(opt, params, range(5))
     torch.testing.assert_close(flat(params), expected, rtol=1e-5, atol=1e-5)
     for name, value in state._asdict().items():
-        ours = torch.cat([opt.state[p][name].reshape(p.numel(), value.shape[0]) for p in params])
-        torch.testing.assert_close(ours, value.mT, rtol=1e-4, atol=1e-5, msg=lambda text, name=name: f"{name}: {text}")
+        ours = torch.cat([opt.state[p][name].reshape(value.shape[0], p.numel()) for p in params], dim=1)
+        torch.testing.assert_close(ours, value, rtol=1e-4, atol=1e-5, msg=lambda text, name=name: f"{name}: {text}")
 
 
 def test_tensors_and_groups_are_one_vector(case: Case) -> None:
@@ -84,14 +83,6 @@ def test_norms_do_span_tensors(case: Case) -> None:
         for opt in opts:
             opt.step()
     assert (flat(together) - flat(alone)).abs().max() > 1e-3
-
-
-def test_chunks_do_not_show(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole, cut = tensors((1000,), (37, 11)), tensors((1000,), (37, 11))
-    run(case.make(whole, weight_decay=0.1), whole, range(3))
-    monkeypatch.setattr(learned, "CHUNK", 64)
-    run(case.make(cut, weight_decay=0.1), cut, range(3))
-    torch.testing.assert_close(flat(cut), flat(whole), rtol=1e-6, atol=1e-6)
 
 
 def test_lr_and_maximize_per_group(case: Case) -> None:
@@ -251,7 +242,7 @@ def test_several_dtypes_are_one_vector(case: Case) -> None:
     opt = case.make(params)
     run(opt, params, range(4))
     assert [p.dtype for p in params] == dtypes
-    assert {v.dtype for fields in opt.state.values() for v in fields.values()} == {torch.float32}
+    assert {v.dtype for fields in opt.state.values() for k, v in fields.items() if k != "step"} == {torch.float32}
     for p, w in zip(params, expected.split([30, 20, 17, 9]), strict=True):
         # four roundings of numbers up to about three
         tolerance = 1e-5 + 4 * 2 * torch.finfo(p.dtype).eps
@@ -265,7 +256,7 @@ def test_float64_state_computes_in_float64(case: Case) -> None:
     opt = case.make(params, state_dtype=torch.float64, backend="torch")
     run(opt, params, range(5))
     torch.testing.assert_close(flat(params), expected, rtol=1e-12, atol=1e-12)
-    assert {v.dtype for v in opt.state[params[0]].values()} == {torch.float32, torch.float64}  # float32 is the step count
+    assert {v.dtype for k, v in opt.state[params[0]].items() if k != "step"} == {torch.float64}
 
 
 @pytest.mark.parametrize("shape", [(4, 3, 5, 6), (2, 7)])
@@ -339,25 +330,14 @@ def test_step_hooks_run(case: Case) -> None:
     assert seen == ["pre", "post"]
 
 
-def test_total_is_where_other_ranks_join(case: Case) -> None:
-    """Half a vector whose sums are completed by the hook moves like the half of the whole vector."""
-    if not case.rule.rounds:
-        pytest.skip("this rule couples no coordinates")
-    whole = tensors((10,), (10,))
-    halves = tensors((10,), (10,))
-    opt = case.make(whole)
-    set_grads(whole, 0)
-    totals: list[Tensor] = []
-    opt._total = lambda sums: totals.append(sums) or sums  # type: ignore[method-assign,func-returns-value]
+def test_a_stale_graph_is_found_out(case: Case) -> None:
+    """As with torch's own optimizers, a backward through parameters that a step has moved since is an error."""
+    (p,) = tensors((5, 5))
+    p.grad = torch.ones(5, 5)
+    opt, product = case.make([p]), (p @ p).sum()
     opt.step()
-    assert totals[0].dtype == torch.float64
-    assert totals[0].ndim == 1
-
-    shard = case.make(halves[:1])
-    set_grads(halves, 0)
-    shard._total = lambda sums: totals[0]  # type: ignore[method-assign]
-    shard.step()
-    torch.testing.assert_close(halves[0], whole[0], rtol=1e-6, atol=1e-6)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        product.backward()
 
 
 def test_repr_is_short_and_says_what_matters(case: Case) -> None:

@@ -52,4 +52,4 @@ def test_a_step_needs_little_memory_of_its_own() -> None:
     used = [int(line) for line in child.stdout.split()]
     assert len(used) == 4
     assert max(used) <= LIMIT, f"bytes of the step's own: {used}"
-    assert min(used) > 4e6, f"the measure should at least see a chunk's update, got {used}"
+    assert max(used) > 16e6, f"the measure should at least see a gradient turned round, got {used}"

@@ -21,8 +21,8 @@ SCHEDULERS: dict[str, Callable[[Any], Any]] = {
     "exponential": lambda o: ls.ExponentialLR(o, 0.5),
     "cosine": lambda o: ls.CosineAnnealingLR(o, 5),
     "restarts": lambda o: ls.CosineAnnealingWarmRestarts(o, 2),
-    "one cycle": lambda o: ls.OneCycleLR(o, max_lr=0.02, total_steps=6, cycle_momentum=False),
-    "cyclic": lambda o: ls.CyclicLR(o, 0.001, 0.02, step_size_up=2, cycle_momentum=False),
+    "one cycle": lambda o: ls.OneCycleLR(o, max_lr=0.02, total_steps=6),  # as with Adam: there is no momentum to cycle
+    "cyclic": lambda o: ls.CyclicLR(o, 0.001, 0.02, step_size_up=2),
     "sequential": lambda o: ls.SequentialLR(o, [ls.ConstantLR(o, 0.1), ls.LinearLR(o)], [2]),
     "swa": lambda o: SWALR(o, swa_lr=0.001, anneal_epochs=3),
 }
@@ -52,11 +52,6 @@ def test_plateau(case: Case) -> None:
     for loss in (1.0, 2.0):
         scheduler.step(loss)
     assert opt.param_groups[0]["lr"] == pytest.approx(0.001)
-
-
-def test_cycling_momentum_is_refused_with_a_reason(case: Case) -> None:
-    with pytest.raises(ValueError, match="cycle_momentum"):
-        ls.OneCycleLR(case.make(tensors((3,))), max_lr=0.02, total_steps=6)
 
 
 def test_scheduler_resumes_from_its_own_and_the_optimizers_dict(case: Case) -> None:

@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 import hyperadam
 from hyperadam import HyperAdam, HyperAdamRule
-from hyperadam.optim import learned
 
 from .cases import SHAPES, Case, flat, run, set_grads, tensors
 
@@ -132,13 +131,12 @@ def test_tensors_and_steps_round_differently(case: Case) -> None:
     assert all(torch.equal(opt.state[p][k], opt2.state[q][k]) for p, q in zip(params, again, strict=True) for k in opt.state[p])
 
 
-def test_chunks_round_differently(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(learned, "CHUNK", 64)
+def test_coordinates_round_differently(case: Case) -> None:
     (p,) = tensors((128,))
     p.grad = torch.linspace(-1, 1, 64).repeat(2)
     opt = case.make([p], state_dtype=torch.bfloat16)
     opt.step()
-    assert any(not torch.equal(x[:64], x[64:]) for k, x in opt.state[p].items() if k != "step")
+    assert any(not torch.equal(x[:, :64], x[:, 64:]) for k, x in opt.state[p].items() if k != "step")
 
 
 def test_updates_forget_the_scale_of_the_gradient() -> None:

@@ -58,7 +58,7 @@ def _run(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         raw_kwargs["device"] = "cpu"
     result = func(*raw_args, **raw_kwargs)
     if operation.endswith("_"):
-        return args[0]
+        return None if operation.startswith("_foreach") else args[0]
     if "out" in kwargs:
         return kwargs["out"]
     on_toy = torch.device(device) == TOY if device is not None else any(isinstance(x, ToyTensor) for x in operands)

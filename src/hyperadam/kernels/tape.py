@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hyperadam.kernels.base import padded_rows
-from hyperadam.kernels.fused import FusedKernel
-from hyperadam.kernels.packing import Weights, unpack
+from hyperadam.kernels.base import Part
+from hyperadam.kernels.native.hyperadam import Batch, NativeKernel
+from hyperadam.kernels.packing import unpack
 from hyperadam.rules.base import Sums, UpdateRule
 from hyperadam.rules.hyperadam import HyperAdamState
 
@@ -78,29 +78,26 @@ class Tape:
         return self._gradients
 
 
-class FusedTape(Tape):
-    """The tape of a fused kernel: one buffer for the states of a period, two for the adjoints, nothing allocated a step."""
+class NativeTape(Tape):
+    """The tape of HyperAdam's kernel in C++: the states of a period and two of adjoints, nothing else allocated a step."""
 
-    def __init__(self, kernel: FusedKernel) -> None:
+    def __init__(self, kernel: NativeKernel) -> None:
         super().__init__(kernel.rule)
         self.kernel = kernel
         self._states: list[HyperAdamState] = []
         self._adjoints: list[HyperAdamState] = []
-        self._record: list[tuple[Tensor, Sums]] = []
-        self._weights: Weights
-        self._d_weights: Weights
+        self._record: list[tuple[Tensor, Batch, Sums]] = []
 
     def start(self, state: HyperAdamState) -> None:
         kinds = [(x.shape, x.dtype) for x in state]
         if not self._states or kinds != [(x.shape, x.dtype) for x in self._states[0]]:
-            self._states, self._adjoints = [self._buffer(state)], [self._buffer(state), self._buffer(state)]
+            self._states, self._adjoints = [_like(state)], [_like(state), _like(state)]
         for target, value in zip(self._states[0], state, strict=True):
             target.copy_(value.detach())
         for x in self._adjoints[0]:
             x.zero_()
         self._record.clear()
-        self._weights = self.kernel.weights(state[0])
-        self._d_weights = Weights(*(torch.zeros_like(x) for x in self._weights))
+        self._gradients = [torch.zeros_like(x) for x in self.rule.parameters()]
 
     @property
     def state(self) -> HyperAdamState:
@@ -108,38 +105,31 @@ class FusedTape(Tape):
 
     @torch.no_grad()
     def step(self, grad: Tensor) -> Tensor:
-        g, old = grad.detach().reshape(-1, grad.shape[-1]), self._runs(self.state)
+        g, old = grad.detach().contiguous(), self.state
         if len(self._record) + 1 == len(self._states):
-            self._states.append(self._buffer(self._states[0]))
-        sums: Sums = ()
-        for _ in range(self.kernel.rule.rounds):
-            sums += (self.kernel.sums(self._weights, g, old, sums),)
-        self._record.append((g, sums))
+            self._states.append(_like(old))
+        batch = self._admit(g, old, g)
+        sums = self.rule.total_sums(lambda earlier: self.kernel.sums(batch, earlier))
+        self._record.append((g, batch, sums))
         update = torch.empty_like(g)
-        self.kernel.forward(self._weights, g, old, sums, self._runs(self.state), update)
-        return update.reshape(grad.shape)
+        self.kernel.step(batch, sums, self._admit(g, self.state, update))
+        return update
 
     @torch.no_grad()
     def step_back(self, d_update: Tensor) -> Tensor:
-        g, sums = self._record.pop()
+        g, batch, sums = self._record.pop()
         d_new, d_old = self._adjoints
         d_grad = torch.empty_like(g)
-        d_weights = self.kernel.backward(
-            *(self._weights, g, self._runs(self.state), sums),
-            *(d_update.detach().reshape(g.shape), self._runs(d_new), d_grad, self._runs(d_old)),
-        )
-        for total, d in zip(self._d_weights, d_weights, strict=True):
+        d_update = d_update.detach().contiguous()
+        d_weights = self.kernel.step_back(batch, sums, self._admit(d_update, d_new, d_update), self._admit(g, d_old, d_grad))
+        for total, d in zip(self._gradients, unpack(self.kernel.rule, d_weights), strict=True):
             total += d
         self._adjoints.reverse()
-        return d_grad.reshape(d_update.shape)
+        return d_grad
 
-    def gradients(self) -> list[Tensor]:
-        return unpack(self.kernel.rule, self._d_weights)
+    def _admit(self, grad: Tensor, state: HyperAdamState, param: Tensor) -> Batch:
+        return self.kernel.admit([Part(grad, state, param, 0.0)], runs=grad.shape[:-1].numel())
 
-    @staticmethod
-    def _buffer(state: HyperAdamState) -> HyperAdamState:
-        return HyperAdamState(*padded_rows(state[0], [x.shape[-2] for x in state]))
 
-    @staticmethod
-    def _runs(state: HyperAdamState) -> HyperAdamState:
-        return HyperAdamState(*(x if x.dim() == 3 else x.reshape(-1, *x.shape[-2:]) for x in state))
+def _like(state: HyperAdamState) -> HyperAdamState:
+    return HyperAdamState(*(torch.empty_like(x, memory_format=torch.contiguous_format) for x in state))

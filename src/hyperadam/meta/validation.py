@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hyperadam.kernels import make_tape
+from hyperadam.kernels import RuleStepper
 from hyperadam.meta.learner import WEIGHT_SPREAD, random_scale
 from hyperadam.rules.base import UpdateRule
 from hyperadam.tasks.base import Task
@@ -26,12 +26,9 @@ def final_losses(
     seeds = range(first_seed, first_seed + runs)
     scale = random_scale(seeds, torch.full((task.p,), WEIGHT_SPREAD)) if scaled else torch.ones(1, 1)
     params = task.init(seeds) / scale
-    tape = make_tape(rule)
-    state = rule.init_state(params)
+    stepper = RuleStepper(params, rule.step_size, rule)
     for step in range(steps):
         _, grad = task.loss_and_grad(params * scale, task.batch(seeds, step))
-        tape.start(state)
-        params -= rule.step_size * rule.pace(step + 1) * tape.step(torch.nan_to_num(grad * scale))
-        state = rule.State(*(x.clone() for x in tape.state))
+        stepper.step(torch.nan_to_num(grad * scale))
     losses = task.final_loss(params * scale, seeds, steps)
     return torch.where(losses.isfinite(), losses, torch.inf)

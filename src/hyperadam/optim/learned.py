@@ -1,4 +1,4 @@
-"""A learned rule as a ``torch.optim.Optimizer``: what a step reads, in what order it acts, and what a checkpoint holds."""
+"""A learned rule as a ``torch.optim.Optimizer``: from ``p.grad`` to the kernel's one call, and back into ``p``."""
 
 from __future__ import annotations
 
@@ -6,16 +6,19 @@ import copy
 import math
 import os
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from itertools import chain
 from numbers import Real
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
+from torch.autograd.graph import increment_version
 from torch.optim.optimizer import Optimizer, ParamsT, StateDict
 
-from hyperadam.kernels import Kernel, make_kernel
-from hyperadam.optim.layout import is_packed, pack, rows_of
+from hyperadam.kernels import Kernel, Part, make_kernel
+from hyperadam.optim.checkpoint import STEP, check_state_dict, loaded_params, new_state
+from hyperadam.optim.sharding import Ranks, find_ranks, local, local_grad, rows_like, zero_redundancy_group
 from hyperadam.rules import UpdateRule
 from hyperadam.rules.base import Sums
 from hyperadam.weights.loader import WeightsError, check_finite, load_rule
@@ -23,39 +26,30 @@ from hyperadam.weights.loader import WeightsError, check_finite, load_rule
 #: What ``weights`` takes: a shipped name, a path to a ``.safetensors`` file, or a rule.
 Weights: TypeAlias = str | os.PathLike[str] | UpdateRule[Any]
 
-#: Coordinates that a step works on at a time. Its temporaries are a few vectors of this length, whatever the model's size.
-CHUNK = 2**20
+#: Parameters that a kernel cannot write as they are, each with the copy that is stepped in its stead.
+Staged: TypeAlias = list[tuple[Tensor, Tensor]]
 
 STATE_DTYPES = (torch.float32, torch.float64, torch.bfloat16)
-STEP = "step"
 
 
 class Entry(NamedTuple):
-    """A parameter that has a gradient in this step. ``position`` counts over all groups."""
+    """A parameter that has a gradient in this step, and the gradient as a kernel reads it.
+
+    ``group`` is the number of its group, and ``position`` its own, counted over all groups."""
 
     param: Tensor
     grad: Tensor
-    group: dict[str, Any]
+    group: int
     position: int
-    label: str
 
 
-class Part(NamedTuple):
-    """A parameter's share of the step: its gradient ``(n,)``, its state as ``(rows, n)`` views, and who steps them."""
+class Batch(NamedTuple):
+    """What one kernel steps: its admitted parts, how much their sums count, and copies to be written back."""
 
-    entry: Entry
-    grad: Tensor
-    state: Any
     kernel: Kernel
-    seed: int
-    pace: float
-
-    def chunks(self, dtype: torch.dtype) -> Iterator[tuple[slice, Tensor, Any]]:
-        """Where, the gradient in ``dtype`` with the sign to descend, and the state, a chunk at a time."""
-        for start in range(0, self.grad.numel(), CHUNK):
-            here = slice(start, start + CHUNK)
-            grad = self.grad[here].to(dtype).contiguous()
-            yield here, -grad if self.entry.group["maximize"] else grad, type(self.state)(*(x[:, here] for x in self.state))
+    parts: Any
+    weight: float
+    staged: Staged
 
 
 class LearnedOptimizer(Optimizer):
@@ -63,19 +57,20 @@ class LearnedOptimizer(Optimizer):
 
     If the rule warms up, ``lr`` stands for ``lr * rule.pace(step)``, by each parameter's own count of steps.
 
-    Norms run over every parameter of every group that has a gradient in this step: how a model is cut into tensors and
-    groups does not change the numbers. A parameter without a gradient takes no part, and its state waits. State is kept per
-    parameter, each field ``p.shape + (rows,)`` in ``state_dtype``, whatever the dtype of the parameter.
+    Norms run over every parameter of every group that has a gradient in this step: how a model is cut into tensors,
+    groups and shards does not change the numbers. A parameter without a gradient takes no part, and its state waits.
+    State is kept per parameter, each field ``(rows, *p.shape)`` in ``state_dtype``, whatever the dtype of the parameter;
+    of a ``DTensor`` it is a ``DTensor``, sharded alike.
 
-    Learning-rate schedulers work on ``lr`` as with any optimizer; those that also cycle momentum (``OneCycleLR``, ``CyclicLR``)
-    need ``cycle_momentum=False``, for there is no momentum to set.
+    Learning-rate schedulers work on ``lr`` as with any optimizer. Those that also cycle momentum (``OneCycleLR``,
+    ``CyclicLR``) find a ``momentum`` in the groups and may set it: it is there for them alone and changes nothing.
 
     Args:
         params: parameters, named parameters, or dicts of parameter groups; ``lr``, ``weight_decay`` and ``maximize`` may
             differ per group.
         lr: the step size, a float or a one-element tensor; ``None``: the rule's published one.
         weights: a shipped name (:func:`hyperadam.list_weights`), a path to a ``.safetensors`` file, or a rule, of which the
-            optimizer takes a copy.
+            optimizer takes a copy; ``None``: the weights that carry the optimizer's name.
         weight_decay: decoupled, as in AdamW.
         maximize: ascend.
         state_dtype: ``torch.float32``; ``torch.float64``, which also computes in float64; or ``torch.bfloat16``, half the
@@ -84,34 +79,40 @@ class LearnedOptimizer(Optimizer):
         nonfinite: "raise" an error that names the parameter whose gradient is not finite, or "skip" the step and count it in
             ``skipped_steps``. Parameters and state stay as they are in both cases. A gradient whose square overflows counts
             as not finite: it would stay in the second moment for ever.
+        process_group: the ranks over which plain tensors are split, a different piece on each, as FSDP1 does it. Their
+            norms are then added up. ``DTensor`` parameters and ``ZeroRedundancyOptimizer`` need no telling.
     """
 
     rule_class: ClassVar[type[UpdateRule[Any]]] = UpdateRule
+    default_weights: ClassVar[str] = ""
 
     def __init__(
         self,
         params: ParamsT,
         lr: float | Tensor | None = None,
         *,
-        weights: Weights,
+        weights: Weights | None = None,
         weight_decay: float = 0.0,
         maximize: bool = False,
         state_dtype: torch.dtype = torch.float32,
         backend: str = "auto",
         nonfinite: str = "raise",
+        process_group: Any = None,
     ) -> None:
         if state_dtype not in STATE_DTYPES:
             why = ", whose range is too small for squared gradients" if state_dtype == torch.float16 else ""
             raise ValueError(f"state_dtype must be one of {', '.join(map(str, STATE_DTYPES))}, got {state_dtype}{why}")
         if nonfinite not in ("raise", "skip"):
             raise ValueError(f"nonfinite must be 'raise' or 'skip', got {nonfinite!r}")
-        self.rule = _take_rule(weights, self.rule_class)
+        self.rule = _take_rule(self.default_weights if weights is None else weights, self.rule_class)
         self.state_dtype, self.backend, self.nonfinite = state_dtype, backend, nonfinite
-        self._kernels: dict[torch.device, Kernel] = {}
+        self._process_group = zero_redundancy_group() if process_group is None else process_group
+        self._forget()
         defaults = {
             "lr": self.rule.step_size if lr is None else lr,
             "weight_decay": weight_decay,
             "maximize": maximize,
+            "momentum": 0.0,  # for schedulers that would cycle it
             # these two ride in the groups because that is the part of a state dict that every tool carries along
             "rule": f"{self.rule.kind}({self.rule.extra_repr()})",
             "skipped_steps": 0,
@@ -132,6 +133,9 @@ class LearnedOptimizer(Optimizer):
         if isinstance(param_group, dict):
             _check_options(self.defaults | param_group)
         super().add_param_group(param_group)
+        self._ranks_known = False
+
+    # The step ---------------------------------------------------------------------------------------------------------
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -140,41 +144,63 @@ class LearnedOptimizer(Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        entries = self._entries()
-        if not entries or not self._check_gradients(entries):
-            return loss
-
-        parts = [self._part(entry) for entry in entries]
-        sums: Sums = ()
-        for _ in range(self.rule.rounds):
-            sums += (self._total(self._column_sums(parts, sums)),)
-        for part in parts:
-            self._apply(part, sums)
+        self._step()
         return loss
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator]  # the kernel takes addresses: a compiled loop breaks its graph here and goes on behind
+    def _step(self) -> None:
+        entries, ranks = self._entries(), self._ranks()
+        bad = self._not_finite(entries)
+        if ranks is None and (bad or not entries):
+            self._refuse(bad)
+            return
+        with _outside_autocast(entries):
+            work = self._admit(entries, ranks)
+            sums = self.rule.total_sums(lambda earlier: self._total(work, earlier, ranks, bad))
+            if ranks is not None and not sums[0].isfinite().all():
+                self._refuse(bad or ["a parameter on another rank"])
+                return
+            torch._foreach_add_([self.state[entry.param][STEP] for entry in entries], 1)
+            for batch in work:
+                batch.kernel.step_(batch.parts, tuple(x.to(batch.kernel.device) for x in sums))
+                for w, moved in batch.staged:
+                    w.copy_(moved)
+        # a kernel writes past autograd: say so, that a stale graph is still found out
+        increment_version([local(entry.param) for entry in entries])
 
     def _entries(self) -> list[Entry]:
         """Parameters with a gradient, in the order of the groups; empty ones have nothing to step."""
         entries: list[Entry] = []
-        position = 0
+        position = -1
         for number, group in enumerate(self.param_groups):
-            for i, p in enumerate(group["params"]):
-                if p.grad is not None and p.numel():
-                    name = repr(group["param_names"][i]) if "param_names" in group else f"{i} of group {number}"
-                    entries.append(Entry(p, p.grad, group, position, f"parameter {name} of shape {tuple(p.shape)}"))
+            for p in group["params"]:
                 position += 1
+                if p.grad is None:
+                    continue
+                grad = local_grad(p)
+                if grad.layout != torch.strided:
+                    raise RuntimeError(f"{self._label(position)} has a gradient of layout {grad.layout}, expected a dense one")
+                if not grad.is_floating_point():
+                    label = self._label(position)
+                    raise RuntimeError(f"{label} has a gradient of type {grad.dtype}, expected a real floating type")
+                if grad.numel():
+                    entries.append(Entry(p, self._readable(grad).contiguous(), number, position))
         return entries
 
-    def _check_gradients(self, entries: list[Entry]) -> bool:
-        """Whether to take the step. Nothing has been changed when this raises or says no."""
+    def _not_finite(self, entries: list[Entry]) -> list[str]:
+        """The parameters whose gradient is not finite, or has a square that overflows."""
+        limit = math.sqrt(torch.finfo(self._dtype).max)
+        devices = {entry.grad.device: [] for entry in entries}  # type: dict[torch.device, list[Entry]]
         for entry in entries:
-            if entry.grad.layout != torch.strided:
-                raise RuntimeError(f"{entry.label} has a gradient of layout {entry.grad.layout}, expected a dense one")
-            if not entry.grad.is_floating_point():
-                raise RuntimeError(f"{entry.label} has a gradient of type {entry.grad.dtype}, expected a real floating type")
-        # the extremes tell without a temporary of the gradient's size; they are read back once, for all devices
-        extremes = [torch.stack(torch.aminmax(entry.grad)).to(entries[0].grad.device, self._dtype) for entry in entries]
-        finite = torch.stack(extremes).square().isfinite().all(dim=1).cpu().tolist()
-        bad = [entry.label for entry, ok in zip(entries, finite, strict=True) if not ok]
+            devices[entry.grad.device].append(entry)
+        bad = []
+        for device, here in devices.items():
+            sizes = self._kernel(device).largest([entry.grad for entry in here])
+            bad += [entry.position for entry, size in zip(here, sizes, strict=True) if not size <= limit]
+        return [self._label(position) for position in sorted(bad)]
+
+    def _refuse(self, bad: list[str]) -> None:
+        """Raise for the first of some bad gradients, or count the step as skipped. Nothing has been changed."""
         if bad and self.nonfinite == "raise":
             others = f" (and {len(bad) - 1} more)" if len(bad) > 1 else ""
             raise RuntimeError(
@@ -184,45 +210,72 @@ class LearnedOptimizer(Optimizer):
         if bad:
             for group in self.param_groups:
                 group["skipped_steps"] += 1
-        return not bad
 
-    def _part(self, entry: Entry) -> Part:
-        """The parameter's share of the step, its state made or repacked if need be, and its step counted."""
-        p, state = entry.param, self.state[entry.param]
-        if not state:
-            state[STEP] = torch.zeros((), dtype=torch.float32)
-            state |= pack(self.rule, p, self.state_dtype)
-        elif not is_packed(self.rule, p, self.state_dtype, state):
-            state |= pack(self.rule, p, self.state_dtype, state)
-        state[STEP] += 1
-        # odd multipliers spread steps and parameters over 31 bits: tensors round differently, a resumed run the same
-        step = int(state[STEP])
-        seed = (step * 0x9E3779B1 + entry.position * 0x85EBCA77) & 0x7FFFFFFF
-        rows = rows_of(self.rule, p, state)
-        return Part(entry, entry.grad.reshape(-1), rows, self._kernel(p.device), seed, self.rule.pace(step))
+    def _admit(self, entries: list[Entry], ranks: Ranks | None) -> list[Batch]:
+        """The parameters' shares of the step, through the kernels' doors: a batch for each device and weight."""
+        for entry in entries:
+            if not self.state[entry.param]:
+                self.state[entry.param].update(new_state(self.rule, entry.param, self.state_dtype))
+        steps = torch.stack([self.state[entry.param][STEP] for entry in entries]).tolist() if entries else []
+        rates = [float(group["lr"]) for group in self.param_groups]
+        work: dict[tuple[torch.device, float], tuple[list[Part], Staged]] = {}
+        for entry, taken in zip(entries, steps, strict=True):
+            p, group, step = entry.param, self.param_groups[entry.group], int(taken) + 1
+            w, grad = local(p), -entry.grad if group["maximize"] else entry.grad
+            parts, staged = work.setdefault((w.device, 1.0 if ranks is None else ranks.weight(p)), ([], []))
+            moved = self._readable(w).contiguous()
+            if moved is not w:
+                staged.append((w, moved))
+            # odd multipliers spread steps and parameters over 31 bits: tensors round differently, a resumed run the same
+            seed = (step * 0x9E3779B1 + entry.position * 0x85EBCA77) & 0x7FFFFFFF
+            lr = rates[entry.group] * self.rule.pace(step)
+            parts.append(Part(grad, self._fields(p), moved, lr, group["weight_decay"], seed))
+        if not work:  # other ranks wait for this one's share, which is nothing
+            nothing = torch.zeros(1, 0, dtype=self._dtype, device=local(next(self._params())).device)
+            work[nothing.device, 1.0] = [Part(nothing, self.rule.init_state(nothing), nothing, 0.0)], []
+        batches = []
+        for (device, weight), (parts, staged) in work.items():
+            kernel = self._kernel(device)
+            batches.append(Batch(kernel, kernel.admit(parts), weight, staged))
+        return batches
 
-    def _column_sums(self, parts: list[Part], sums: Sums) -> Tensor:
-        """The next round's column sums over all parts, ``(columns,)`` in float64 on the first part's device."""
-        shares = [part.kernel.column_sums(g, s, sums) for part in parts for _, g, s in part.chunks(self._dtype)]
-        return torch.stack([share.to(shares[0].device) for share in shares]).sum(0)
+    def _readable(self, x: Tensor) -> Tensor:
+        """``x`` in a dtype that its kernel reads: its own if that will do."""
+        dtypes = self._kernel(x.device).dtypes
+        return x if dtypes is None or x.dtype in dtypes else x.to(self._dtype)
 
-    def _total(self, sums: Tensor) -> Tensor:
-        """Column sums over the whole vector; where parameters are sharded, the place to add those of the other ranks."""
-        return sums
+    def _fields(self, p: Tensor) -> Any:
+        """This rank's state of ``p`` as the kernel reads it; what a tool has put in its place is brought into line."""
+        state, device = self.state[p], local(p).device
+        fields = []
+        for name in self.rule.State._fields:
+            x = local(state[name])
+            if x.dtype != self.state_dtype or not x.is_contiguous() or x.device != device:
+                x = x.to(device, self.state_dtype).contiguous()
+                state[name] = rows_like(p, x)
+            fields.append(x)
+        return self.rule.State(*fields)
 
-    def _apply(self, part: Part, sums: Sums) -> None:
-        """Step the rule on one parameter and move it."""
-        p, group = part.entry.param, part.entry.group
-        lr, weight_decay = float(group["lr"]) * part.pace, group["weight_decay"]
-        w = p.reshape(-1)  # a view, except of a parameter in another memory format
-        for number, (here, grad, state) in enumerate(part.chunks(self._dtype)):
-            update = part.kernel.step_(grad, state, sums, part.seed + number)
-            if weight_decay:
-                # decay joins the update so that the parameter is rounded once: p * (1 - lr * decay) is p in bfloat16
-                update.add_(w[here], alpha=weight_decay)
-            w[here].add_(update, alpha=-lr)
-        if not p.is_contiguous():
-            p.copy_(w.view_as(p))
+    def _total(self, work: list[Batch], earlier: Sums, ranks: Ranks | None, bad: list[str]) -> Tensor:
+        """The next round's sums over all batches and ranks, ``(1, columns)``, on the first batch's device."""
+        home = work[0].kernel.device
+        total = torch.zeros((), dtype=torch.float64, device=home)
+        for kernel, parts, weight, _ in work:
+            share = kernel.sums(parts, tuple(x.to(kernel.device) for x in earlier))
+            total = total + weight * share.to(home)
+        if ranks is None:
+            return total
+        # a bad gradient spoils the sums on every rank, so that all of them refuse the step together
+        return ranks.add(torch.full_like(total, torch.nan) if bad else total)
+
+    def _ranks(self) -> Ranks | None:
+        """The ranks that hold the vector together, looked up once; a rule without norms needs none."""
+        if not self._ranks_known:
+            self._found = find_ranks(self, self._params(), self._process_group) if self.rule.rounds else None
+            self._ranks_known = True
+        return self._found
+
+    # Checkpoints ------------------------------------------------------------------------------------------------------
 
     def load_state_dict(self, state_dict: StateDict) -> None:
         """Take over a state dict, state in this optimizer's own ``state_dtype`` and on its parameters' devices.
@@ -234,15 +287,14 @@ class LearnedOptimizer(Optimizer):
         loaded: StateDict = {}
 
         def take(_: Optimizer, state_dict: StateDict) -> StateDict:
-            self._check_state_dict(state_dict)
+            check_state_dict(self.rule, self.defaults["rule"], self.param_groups, state_dict)
             loaded.update(state_dict)
             return state_dict | {"state": {}}
 
         def put(_: Optimizer) -> None:
-            for key, p in self._loaded_params(loaded).items():
+            for key, p in loaded_params(self.param_groups, loaded).items():
                 if saved := loaded["state"].get(key):
-                    step = torch.as_tensor(saved[STEP]).to("cpu", torch.float32, copy=True)
-                    self.state[p] = {STEP: step} | pack(self.rule, p, self.state_dtype, saved)
+                    self.state[p] = new_state(self.rule, p, self.state_dtype, saved)
 
         hooks = (self.register_load_state_dict_pre_hook(take), self.register_load_state_dict_post_hook(put, prepend=True))
         try:
@@ -251,32 +303,31 @@ class LearnedOptimizer(Optimizer):
             for hook in hooks:
                 hook.remove()
 
-    def _check_state_dict(self, state_dict: StateDict) -> None:
-        """Refuse the state of another rule. Numbers of groups and parameters are torch's to check."""
-        for group in state_dict["param_groups"]:
-            given, expected = group.get("rule"), self.defaults["rule"]
-            if given != expected:
-                what = "has no rule in its groups: it is not of a learned optimizer" if given is None else f"belongs to {given}"
-                raise ValueError(f"state_dict {what}; expected {expected}")
-        rows = self.rule.state_rows()
-        for key, p in self._loaded_params(state_dict).items():
-            saved = state_dict["state"].get(key)
-            if saved and saved.keys() != {STEP, *rows}:
-                raise ValueError(f"state_dict: state {key} has fields {sorted(saved)}, expected {sorted({STEP, *rows})}")
-            for name, count in rows.items() if saved else ():
-                given, expected = tuple(saved[name].shape), (*p.shape, count)
-                if given != expected:
-                    raise ValueError(f"state_dict: {name!r} of state {key} has shape {given}, expected {expected}")
+    def __getstate__(self) -> dict[str, Any]:
+        own = {name: getattr(self, name) for name in ("rule", "state_dtype", "backend", "nonfinite")}
+        return super().__getstate__() | own
 
-    def _loaded_params(self, state_dict: StateDict) -> dict[Any, Tensor]:
-        """This optimizer's parameters by their keys in ``state_dict``; none if the groups do not match, as torch will say."""
-        groups = state_dict["param_groups"]
-        if [len(group["params"]) for group in groups] != [len(group["params"]) for group in self.param_groups]:
-            return {}
-        return dict(zip(chain.from_iterable(group["params"] for group in groups), self._params(), strict=True))
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._process_group = getattr(self, "_process_group", None)  # a group is of one process: none survives a pickle
+        self._forget()
+
+    def _forget(self) -> None:
+        """Kernels hold native handles, ranks hold groups: both are found anew when they are needed."""
+        self._kernels: dict[torch.device, Kernel] = {}
+        self._ranks_known, self._found = False, None
 
     def _params(self) -> Iterator[Tensor]:
         return chain.from_iterable(group["params"] for group in self.param_groups)
+
+    def _label(self, position: int) -> str:
+        """How errors call the parameter at ``position``."""
+        for number, group in enumerate(self.param_groups):
+            if position < len(group["params"]):
+                name = repr(group["param_names"][position]) if "param_names" in group else f"{position} of group {number}"
+                return f"parameter {name} of shape {tuple(group['params'][position].shape)}"
+            position -= len(group["params"])
+        raise IndexError(position)
 
     @property
     def _dtype(self) -> torch.dtype:
@@ -285,16 +336,9 @@ class LearnedOptimizer(Optimizer):
 
     def _kernel(self, device: torch.device) -> Kernel:
         if device not in self._kernels:
-            self._kernels[device] = make_kernel(copy.deepcopy(self.rule).to(device, self._dtype), self.backend)
+            rule = copy.deepcopy(self.rule).to(device, self._dtype)
+            self._kernels[device] = make_kernel(rule, self.backend, self.state_dtype)
         return self._kernels[device]
-
-    def __getstate__(self) -> dict[str, Any]:
-        own = {name: getattr(self, name) for name in ("rule", "state_dtype", "backend", "nonfinite")}
-        return super().__getstate__() | own
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
-        self._kernels = {}  # they hold native handles: made anew when they are needed
 
     def __repr__(self) -> str:
         backends = ", ".join(sorted({self._kernel(p.device).name for p in self._params()}))
@@ -330,3 +374,13 @@ def _check_options(options: dict[str, Any]) -> None:
         number = value.item() if name == "lr" and isinstance(value, Tensor) and value.numel() == 1 else value
         if not isinstance(number, Real) or not 0 <= float(number) < math.inf:
             raise ValueError(f"{name} must be a finite number ≥ 0, got {value!r}")
+
+
+@contextmanager
+def _outside_autocast(entries: list[Entry]) -> Iterator[None]:
+    """Autocast would round the rule's small products to half precision."""
+    with ExitStack() as stack:
+        for device in {entry.param.device.type for entry in entries}:
+            if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
+                stack.enter_context(torch.autocast(device, enabled=False))
+        yield

@@ -16,7 +16,7 @@ METADATA, FORMAT = "hyperadam", "hyperadam-rule/1"
 
 #: A rule's state: a ``NamedTuple`` of tensors of shape ``(..., rows, p)``.
 StateT = TypeVar("StateT", bound=NamedTuple)
-#: Squared norms over the whole vector, one tensor a round.
+#: Squared norms over the whole vector, one tensor ``(..., columns)`` in float64 a round.
 Sums = tuple[Tensor, ...]
 
 
@@ -68,11 +68,11 @@ class UpdateRule(nn.Module, Generic[StateT]):
         state: StateT = self.State(*(like.new_zeros(*lead, rows, p) for rows in self.state_rows().values()))
         return state
 
-    def total_sums(self, parts: list[tuple[Tensor, StateT]], total: Callable[[Tensor], Tensor] = lambda x: x) -> Sums:
-        """Column sums of a vector given in parts; ``total`` may add other ranks' shares to each round's result."""
+    def total_sums(self, share: Callable[[Sums], Tensor]) -> Sums:
+        """All rounds of column sums: ``share`` gives the next one's, summed over all parts, from those before it."""
         sums: Sums = ()
         for _ in range(self.rounds):
-            sums += (total(sum((self.column_sums(g, s, sums) for g, s in parts[1:]), self.column_sums(*parts[0], sums))),)
+            sums += (share(sums),)
         return sums
 
     def save(self, path: str | Path) -> None:

@@ -92,7 +92,7 @@ class HyperAdamRule(UpdateRule[HyperAdamState]):
 
     def forward(self, grad: Tensor, state: HyperAdamState, sums: Sums | None = None) -> tuple[Tensor, HyperAdamState]:
         if sums is None:
-            sums = self.total_sums([(grad, state)])
+            sums = self.total_sums(lambda earlier: self.column_sums(grad, state, earlier))
         g = grad.unsqueeze(-2)
         m, v, beta_hat, gamma_hat, s, c = state
 

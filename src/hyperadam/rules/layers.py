@@ -12,13 +12,13 @@ NORM_GUARD = 1e-16
 
 
 def sum_of_squares(x: Tensor) -> Tensor:
-    """Sum of squares over coordinates, ``(..., rows, p) -> (..., rows)``."""
-    return x.square().sum(-1)
+    """Sum of squares over coordinates in float64, where none overflows: ``(..., rows, p) -> (..., rows)``."""
+    return x.double().square().sum(-1)
 
 
 def normalize(x: Tensor, squared_norm: Tensor) -> Tensor:
     """Each row of ``x`` divided by its guarded Euclidean norm over the whole vector."""
-    return x * torch.rsqrt(squared_norm + NORM_GUARD).unsqueeze(-1)
+    return x * torch.rsqrt(squared_norm + NORM_GUARD).to(x.dtype).unsqueeze(-1)
 
 
 def glorot(rows: int, columns: int, fan_out: int | None = None, fan_in: int | None = None) -> nn.Parameter:

@@ -1,15 +1,17 @@
 // The entry points of an LSTM layer, which is what rules without norms spend their time on.
 #include "lstm.h"
-#include "slices.h"
+#include "work.h"
 
 namespace {
+
+Block at(const Rows& rows, int64_t run, int64_t first) { return {rows.data + run * rows.run + first, rows.row}; }
 
 // Both matrices side by side, as the cell multiplies by them.
 struct Joined {
   std::vector<float> theta;
   Cell cell;
 
-  explicit Joined(const Lstm& k) : theta(4 * k.L * (k.X + k.L)), cell{k.X, k.L, theta.data(), k.b} {
+  explicit Joined(const Lstm& k) : theta((size_t)4 * k.L * (k.X + k.L)), cell{k.X, k.L, theta.data(), k.b} {
     float* to = theta.data();
     for (int r = 0; r < 4 * k.L; r++) {
       to = std::copy_n(k.theta_x + r * k.X, k.X, to);
@@ -65,7 +67,8 @@ extern "C" {
 void hyperadam_lstm_forward(const Lstm* lstm, int64_t runs, int64_t n, const Rows* x, const Rows* s, const Rows* c,
                             const Rows* next_s, const Rows* next_c) {
   const Joined joined(*lstm);
-  const Slices slices = state_slices(n);
+  std::vector<Item> items;
+  add_items(items, 0, runs, n, BLOCKS_EACH);
 #pragma omp parallel num_threads(lstm->threads)
   {
     FlushSubnormals flush;
@@ -74,15 +77,19 @@ void hyperadam_lstm_forward(const Lstm* lstm, int64_t runs, int64_t n, const Row
     Arena arena = buffer.arena();
     const Scratch t(k, arena);
 #pragma omp for schedule(static)
-    for (int64_t item = 0; item < runs * slices.count; item++) {
-      const int64_t run = item / slices.count;
-      slices.for_each_block(item % slices.count, [&](int64_t i, int lanes) {
+    for (size_t index = 0; index < items.size(); index++) {
+      const int64_t run = items[index].run;
+      items[index].for_each_block([&](int64_t i, int lanes) {
         const Block inputs = at(*x, run, i), to_s = at(*next_s, run, i), to_c = at(*next_c, run, i);
-        for (int j = 0; j < k.X; j++) prefetch(inputs[j]), load_lanes(t.xs + j * B, inputs[j], lanes);
+        for (int j = 0; j < k.X; j++) {
+          prefetch(inputs[j] + B);
+          load_lanes(t.xs + j * B, inputs[j], lanes);
+        }
         const Block new_s = t.s_tail.target(to_s, lanes), new_c = t.c_tail.target(to_c, lanes);
         lstm_cell(k, t.s_tail.load(at(*s, run, i), lanes), t.c_tail.load(at(*c, run, i), lanes), new_s, new_c, t);
         put_back_not_a_number(k, t.xs, new_s, new_c);
-        t.s_tail.store(to_s, lanes), t.c_tail.store(to_c, lanes);
+        t.s_tail.store(to_s, lanes);
+        t.c_tail.store(to_c, lanes);
       });
     }
   }
@@ -94,13 +101,14 @@ void hyperadam_lstm_backward(const Lstm* lstm, int64_t runs, int64_t n, const Ro
                              const Lstm* d_lstm) {
   const Joined joined(*lstm);
   const int rows = 4 * lstm->L, columns = lstm->X + lstm->L;
-  const Slices slices = weight_slices(runs, n);
-  const int64_t items = runs * slices.count, own_floats = floats<CellGradients>(joined.cell);
-  Buffer shared(rows * columns), gradients(items * own_floats);
+  const std::vector<Item> items = long_items(runs, n);
+  const int64_t own_floats = floats<CellGradients>(joined.cell);
+  Buffer shared(rows * columns), gradients(items.size() * own_floats);
+  std::fill_n(gradients.arena().here, items.size() * own_floats, 0.f);
   Arena shared_arena = shared.arena();
   const float* theta_transposed = transposed(joined.cell.theta, rows, columns, shared_arena);
-  auto gradients_of = [&](int64_t item) {
-    Arena own{gradients.arena().here + item * own_floats};
+  auto gradients_of = [&](size_t index) {
+    Arena own{gradients.arena().here + index * own_floats};
     return CellGradients(joined.cell, own);
   };
 #pragma omp parallel num_threads(lstm->threads)
@@ -112,26 +120,33 @@ void hyperadam_lstm_backward(const Lstm* lstm, int64_t runs, int64_t n, const Ro
     const Scratch t(k, arena);
     const BackwardScratch a(k, arena);
 #pragma omp for schedule(dynamic)
-    for (int64_t item = 0; item < items; item++) {
-      const int64_t run = item / slices.count;
-      const CellGradients w = gradients_of(item);
-      slices.for_each_block(item % slices.count, [&](int64_t i, int lanes) {
-        const Block inputs = at(*x, run, i), adjoints = at(*d_next_s, run, i), old_c = t.c_tail.load(at(*c, run, i), lanes);
+    for (size_t index = 0; index < items.size(); index++) {
+      const int64_t run = items[index].run;
+      const CellGradients w = gradients_of(index);
+      items[index].for_each_block([&](int64_t i, int lanes) {
+        const Block inputs = at(*x, run, i), adjoints = at(*d_next_s, run, i);
         const Block to_x = at(*d_x, run, i), to_s = at(*d_s, run, i), to_c = at(*d_c, run, i);
-        for (int j = 0; j < k.X; j++) prefetch(inputs[j]), load_lanes(t.xs + j * B, inputs[j], lanes);
-        for (int j = 0; j < k.L; j++) prefetch(adjoints[j]), load_lanes(a.s + j * B, adjoints[j], lanes);
+        for (int j = 0; j < k.X; j++) {
+          prefetch(inputs[j] + B);
+          load_lanes(t.xs + j * B, inputs[j], lanes);
+        }
+        for (int j = 0; j < k.L; j++) {
+          prefetch(adjoints[j] + B);
+          load_lanes(a.s + j * B, adjoints[j], lanes);
+        }
+        const Block old_c = t.c_tail.load(at(*c, run, i), lanes), d_new_c = a.d_next_c.load(at(*d_next_c, run, i), lanes);
         lstm_cell(k, t.s_tail.load(at(*s, run, i), lanes), old_c, NOWHERE, NOWHERE, t);
-        lstm_cell_backward(k, theta_transposed, old_c, t, a.d_next_c.load(at(*d_next_c, run, i), lanes),
-                           a.d_s.target(to_s, lanes), a.d_c.target(to_c, lanes), a, w);
+        lstm_cell_backward(k, theta_transposed, {old_c, d_new_c, a.d_s.target(to_s, lanes), a.d_c.target(to_c, lanes)}, t, a, w);
         for (int j = 0; j < k.X; j++) memcpy(to_x[j], a.xs + j * B, lanes * sizeof(float));
-        a.d_s.store(to_s, lanes), a.d_c.store(to_c, lanes);
+        a.d_s.store(to_s, lanes);
+        a.d_c.store(to_c, lanes);
       });
     }
   }
   for (int r = 0; r < rows; r++) {
     auto total = [&](auto entry) {
       double sum = 0;
-      for (int64_t item = 0; item < items; item++) sum += entry(gradients_of(item));
+      for (size_t index = 0; index < items.size(); index++) sum += entry(gradients_of(index));
       return (float)sum;
     };
     for (int j = 0; j < columns; j++) {

@@ -67,9 +67,9 @@ static void exponentials_for_tanh(float* x, int rows) {
   for (int l = 0; l < rows * B; l += V) store(x + l, vexpm1(load(x + l), -2));
 }
 
-// Ask for the same row of the next block: 6J streams are too many for the hardware to follow.
+// Ask for a row of a block: the state's rows are too many streams for the hardware to follow.
 static INLINE void prefetch(const float* row) {
-  for (int l = 0; l < B; l += 16) __builtin_prefetch(row + B + l);
+  for (int l = 0; l < B; l += 16) __builtin_prefetch(row + l);
 }
 
 template <int columns>
@@ -78,12 +78,16 @@ static INLINE void outer_tile(const float* d, const float* in, int stride, float
   for (int r = 0; r < rows; r += r2) {
     const int second = r + 1 < rows ? 1 : 0;  // the last row of an odd number is done twice and stored once
     vf acc[r2][columns];
-    for (int c = 0; c < columns; c++) acc[0][c] = load(W + r * stride + c * V), acc[1][c] = load(W + (r + second) * stride + c * V);
+    for (int c = 0; c < columns; c++) {
+      acc[0][c] = load(W + r * stride + c * V);
+      acc[1][c] = load(W + (r + second) * stride + c * V);
+    }
     for (int l = 0; l < B; l++) {
       vf d0 = splat(d[r * B + l]), d1 = splat(d[(r + second) * B + l]);
       for (int c = 0; c < columns; c++) {
         vf x = load(in + l * stride + c * V);
-        acc[0][c] += d0 * x, acc[1][c] += d1 * x;
+        acc[0][c] += d0 * x;
+        acc[1][c] += d1 * x;
       }
     }
     if (second)

@@ -1,16 +1,36 @@
-// The plain C interface of the kernels: no header of Python or torch, floats and strides alone.
+// The plain C interface of the kernels: no header of Python or torch, addresses and sizes alone.
 #pragma once
 #include <cstdint>
 
 extern "C" {
 
-// The rule's options, and its weights: each matrix row-major with its bias behind it, in the order
+// HyperAdam's options, and its weights: each matrix row-major with its bias behind it, in the order
 // preprocessing [J][1], LSTM [4J][X+J], decay rates [2J][J+S], weight field [J][S].
 struct Rule {
   int32_t J, preprocess, lstm, normalize_state;
   float decay_bound;  // q, or 0 for none
-  int32_t threads;
   const float* weights;
+};
+
+// n numbers at an address, as float or as bfloat16.
+struct Numbers {
+  int64_t n;
+  void* data;
+  int64_t bfloat16;
+};
+
+// One tensor's share of the vector, for each run: contiguous [runs][n], and [runs][rows][n] for each field of the state,
+// which are m, v, beta_hat, gamma_hat, s and c.
+struct Part {
+  Numbers grad, param;
+  void* state[6];
+  int64_t state_bfloat16;
+  int64_t seed;  // of the stochastic rounding of a bfloat16 state
+};
+
+// How a part's parameter moves: param -= lr * (update + decay * param).
+struct Motion {
+  double lr, decay;
 };
 
 // Rows of n contiguous coordinates for each of several runs; strides in floats.
@@ -23,14 +43,5 @@ struct Rows {
 struct Lstm {
   int32_t X, L, threads;
   float *theta_x, *theta_s, *b;
-};
-
-struct State {
-  Rows m, v, beta_hat, gamma_hat, s, c;
-};
-
-// Sums of squares over the whole vector, by run: (‖g‖², ‖m¹‖², …), and ‖s^j‖² if the state is normalised.
-struct Sums {
-  const double *first, *second;
 };
 }

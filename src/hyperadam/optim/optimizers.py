@@ -1,0 +1,37 @@
+"""The learned optimizers by name: each is a rule's front end with weights of its own."""
+
+from hyperadam.optim.learned import LearnedOptimizer
+from hyperadam.rules import DMRule, HyperAdamRule, RNNpropRule
+
+
+class HyperAdam(LearnedOptimizer):
+    """HyperAdam (AAAI 2019): J Adams side by side, their decay rates and weights chosen by a small recurrent network.
+
+    >>> opt = hyperadam.HyperAdam(model.parameters())  # in place of torch.optim.Adam(model.parameters())
+
+    The default weights are meta-trained; ``weights="adam-init"`` is an untrained rule that behaves like an average of Adams.
+    The arguments are those of :class:`LearnedOptimizer`; ``lr`` is 0.005 unless given.
+    """
+
+    rule_class = HyperAdamRule
+    default_weights = "hyperadam"
+
+
+class RNNprop(LearnedOptimizer):
+    """RNNprop (Lv, Jiang and Li, 2017): a two-layer LSTM on Adam's normalised moments, its output bounded by tanh.
+
+    The arguments are those of :class:`LearnedOptimizer`; ``lr`` is 0.1 unless given.
+    """
+
+    rule_class = RNNpropRule
+    default_weights = "rnnprop"
+
+
+class DMOptimizer(LearnedOptimizer):
+    """DMoptimizer (Andrychowicz et al., 2016): a two-layer LSTM on the gradient's logarithm and sign.
+
+    The arguments are those of :class:`LearnedOptimizer`; ``lr`` is 0.1 unless given.
+    """
+
+    rule_class = DMRule
+    default_weights = "dm"

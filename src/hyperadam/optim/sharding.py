@@ -1,0 +1,129 @@
+"""Parameters split over ranks: whose sums make the norms whole, and state that is sharded as its parameter is."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+
+def is_dtensor(x: Tensor) -> bool:
+    """Whether ``x`` is a ``DTensor``; its module is not imported for the question."""
+    module = sys.modules.get("torch.distributed.tensor")
+    return module is not None and isinstance(x, module.DTensor)
+
+
+def local(x: Any) -> Tensor:
+    """This rank's own share of a tensor: all of it, unless it is a ``DTensor``."""
+    return x.to_local() if is_dtensor(x) else x
+
+
+def local_grad(p: Any) -> Tensor:
+    """This rank's share of the gradient of ``p``, split as ``p`` is."""
+    grad = p.grad
+    if is_dtensor(p) and is_dtensor(grad) and grad.placements != p.placements:
+        grad = grad.redistribute(p.device_mesh, p.placements)
+    return local(grad)
+
+
+def rows_like(p: Any, rows: Tensor) -> Tensor:
+    """``rows (count, *local shape)`` as state of ``p``: a ``DTensor`` split along the same dimension if ``p`` is one."""
+    if not is_dtensor(p):
+        return rows
+    from torch.distributed.tensor import DTensor
+
+    shape = torch.Size((len(rows), *p.shape))
+    stride = tuple(math.prod(shape[i + 1 :]) for i in range(len(shape)))
+    placements = [_one_dimension_on(placement) for placement in p.placements]
+    return DTensor.from_local(rows, p.device_mesh, placements, run_check=False, shape=shape, stride=stride)
+
+
+def _one_dimension_on(placement: Any) -> Any:
+    """The placement of a tensor that has one more dimension in front."""
+    from torch.distributed.tensor import Replicate, Shard
+
+    if placement.is_replicate():
+        return Replicate()
+    if hasattr(placement, "split_factor"):
+        return type(placement)(placement.dim + 1, split_factor=placement.split_factor)
+    return Shard(placement.dim + 1)
+
+
+class Ranks:
+    """The ranks that hold one vector together.
+
+    Args:
+        groups: sums are added up over each of these in turn.
+        size: how many ranks they span.
+        split: whether plain tensors are pieces of the vector, a different one on every rank; else they are copies.
+    """
+
+    def __init__(self, groups: Sequence[Any], size: int, split: bool) -> None:
+        self.groups, self.size, self.split = groups, size, split
+
+    def add(self, sums: Tensor) -> Tensor:
+        """The total of all ranks' ``sums``, in place."""
+        for group in self.groups:
+            dist.all_reduce(sums, group=group)
+        return sums
+
+    def weight(self, p: Any) -> float:
+        """How much this rank's share of ``p`` counts: a share that k ranks hold alike counts 1/k on each of them."""
+        if not is_dtensor(p):
+            return 1.0 if self.split else 1 / self.size
+        placements = zip(p.placements, p.device_mesh.shape, strict=True)
+        shards = math.prod(size for placement, size in placements if not placement.is_replicate())
+        return shards / (p.device_mesh.size() if self.split else self.size)
+
+
+def find_ranks(optimizer: Any, params: Iterable[Any], process_group: Any) -> Ranks | None:
+    """Over whom sums are added up; ``None`` if this rank holds all. Raises where that cannot be known."""
+    params = list(params)
+    if any(optimizer in getattr(p, "_in_backward_optimizers", ()) for p in params):
+        raise RuntimeError(
+            f"{type(optimizer).__name__} takes norms over all gradients together, and here it steps one parameter at a "
+            "time during the backward pass: call step() after it instead"
+        )
+    if process_group is not None:
+        return Ranks([process_group], dist.get_world_size(process_group), split=True)
+    if any(getattr(p, "_fsdp_flattened", False) for p in params):
+        raise RuntimeError(
+            "the parameters are FSDP shards, and norms run over all of them: "
+            "pass process_group= the group that they are split over, for instance torch.distributed.group.WORLD"
+        )
+    meshes = [p.device_mesh for p in params if is_dtensor(p)]
+    if not meshes:
+        return None
+    mesh = max(meshes, key=lambda mesh: mesh.size())
+    ranks = set(mesh.mesh.flatten().tolist())
+    if not all(ranks.issuperset(other.mesh.flatten().tolist()) for other in meshes):
+        raise RuntimeError(
+            "the parameters lie on device meshes of which none spans the others: pass process_group= a group of all ranks"
+        )
+    if len(ranks) == dist.get_world_size():
+        return Ranks([dist.group.WORLD], len(ranks), split=False)
+    return Ranks(mesh.get_all_groups(), len(ranks), split=False)
+
+
+def zero_redundancy_group() -> Any:
+    """The group of the ``ZeroRedundancyOptimizer`` that is making the optimizer right now, if one is.
+
+    It hands each rank some of the parameters and says nothing of the others: only its own frame tells."""
+    module = sys.modules.get("torch.distributed.optim.zero_redundancy_optimizer")
+    frame = sys._getframe() if module is not None else None
+    while module is not None and frame is not None:
+        owner = frame.f_locals.get("self")
+        if isinstance(owner, module.ZeroRedundancyOptimizer):
+            if owner._overlap_with_ddp:
+                raise RuntimeError(
+                    "ZeroRedundancyOptimizer(overlap_with_ddp=True) steps some parameters before others have a gradient, "
+                    "and norms run over all of them: leave overlap_with_ddp off"
+                )
+            return owner.process_group
+        frame = frame.f_back
+    return None
