@@ -1,6 +1,7 @@
 """What runs on the GPU: the rule on tiles of (PAD rows, BLOCK coordinates), a run at a time.
 
-Rows beyond the rule's are zero from the first line to the last, and are never written."""
+Rows beyond the rule's are zero from the first line to the last, and are never written. One launch
+serves up to PARTS tensors: a program finds its own in a table of addresses."""
 
 from __future__ import annotations
 
@@ -9,25 +10,40 @@ import triton.language as tl
 
 from hyperadam.rules.hyperadam import ALMOST_ONE, EPSILON, GAMMA_MAX
 
-EPS = tl.constexpr(EPSILON)
-BELOW_ONE = tl.constexpr(ALMOST_ONE)
-TO_ONE = tl.constexpr(1 - ALMOST_ONE)
-GAMMA_END = tl.constexpr(GAMMA_MAX)
+PARTS = tl.constexpr(256)
+#: Rows of the table: a part's first program and how many it has, coordinates, addresses, scalars.
+FIRST, COUNT, N, GRAD, PARAM, M, V, BETA_HAT, GAMMA_HAT, S_OLD, C_OLD, SIZE, DECAY, SEED = (
+    tl.constexpr(field) for field in range(14)
+)
 
 #: Places among the matrices, each (PAD, PAD): of x and s in the LSTM's four gates, of m and s in
 #: the two decay rates, of s in the weight field; among the columns, each (PAD,): theta_p, biases.
 XL, SL, MD, SD, SQ = (tl.constexpr(place) for place in (0, 4, 8, 10, 12))
 P, BP, BL, BD, BQ = (tl.constexpr(place) for place in (0, 1, 2, 6, 8))
 
+EPS = tl.constexpr(EPSILON)
+BELOW_ONE = tl.constexpr(ALMOST_ONE)
+TO_ONE = tl.constexpr(1 - ALMOST_ONE)
+GAMMA_END = tl.constexpr(GAMMA_MAX)
+
 
 @triton.jit
-def moment_sums(grad, m, shares, n, J: tl.constexpr, PAD: tl.constexpr, BLOCK: tl.constexpr):
+def moment_sums(
+    table,
+    shares,
+    J: tl.constexpr,
+    PAD: tl.constexpr,
+    BLOCK: tl.constexpr,
+    STATE: tl.constexpr,
+):
     """This program's share of (‖g‖², ‖m¹‖², …, ‖m^J‖²), into ``shares (programs, runs, 1 + J)``."""
-    run, row = tl.program_id(1).to(tl.int64), tl.arange(0, PAD)
+    part, run, start, stride, n = find(table, BLOCK)
+    grad, m = address(part, GRAD, tl.float32), address(part, M, STATE)
+    row = tl.arange(0, PAD)
     of_g = tl.zeros((1, BLOCK), tl.float64)
     of_m = tl.zeros((PAD, BLOCK), tl.float64)
-    for start in range(tl.program_id(0).to(tl.int64) * BLOCK, n, tl.num_programs(0) * BLOCK):
-        at = start + tl.arange(0, BLOCK)[None, :]
+    for here in range(start, n, stride):
+        at = here + tl.arange(0, BLOCK)[None, :]
         g = load(grad, run, 1, 0, at, n).to(tl.float64)
         m_old = load(m, run, J, row[:, None], at, n).to(tl.float64)
         of_g += g * g
@@ -39,32 +55,33 @@ def moment_sums(grad, m, shares, n, J: tl.constexpr, PAD: tl.constexpr, BLOCK: t
 
 @triton.jit
 def state_sums(
-    grad,
-    s,
-    c,
+    table,
     shares,
     matrices,
     columns,
     scales,
-    n,
     J: tl.constexpr,
-    S: tl.constexpr,
     PAD: tl.constexpr,
-    BLOCK: tl.constexpr,
+    S: tl.constexpr,
     PREPROCESS: tl.constexpr,
     LSTM: tl.constexpr,
+    BLOCK: tl.constexpr,
+    STATE: tl.constexpr,
 ):
     """This program's share of ‖s_t^j‖², the state computed but not kept."""
-    run, row = tl.program_id(1).to(tl.int64), tl.arange(0, PAD)
+    part, run, start, stride, n = find(table, BLOCK)
+    grad = address(part, GRAD, tl.float32)
+    s, c = address(part, S_OLD, STATE), address(part, C_OLD, STATE)
+    row = tl.arange(0, PAD)
     of_s = tl.zeros((PAD, BLOCK), tl.float64)
-    for start in range(tl.program_id(0).to(tl.int64) * BLOCK, n, tl.num_programs(0) * BLOCK):
-        at = start + tl.arange(0, BLOCK)[None, :]
-        g = load(grad, run, 1, 0, at, n) * tl.load(scales + run * (1 + J))
-        s_old, c_old = s, c
+    for here in range(start, n, stride):
+        at = here + tl.arange(0, BLOCK)[None, :]
+        g_unit = load(grad, run, 1, 0, at, n) * tl.load(scales + run * (1 + J))
+        s_old, c_old = 0.0, 0.0
         if LSTM:
             s_old = load(s, run, J, row[:, None], at, n)
             c_old = load(c, run, J, row[:, None], at, n)
-        s_new, _ = state_cell(g, s_old, c_old, matrices, columns, PAD, PREPROCESS, LSTM)
+        s_new, _ = state_cell(g_unit, s_old, c_old, matrices, columns, PAD, PREPROCESS, LSTM)
         # biases make a state of the coordinates past the end, too
         s_new = tl.where(at < n, s_new, 0.0).to(tl.float64)
         of_s += s_new * s_new
@@ -72,49 +89,42 @@ def state_sums(
     tl.store(share + row, tl.sum(of_s, 1), mask=row < S)
 
 
-@triton.jit(do_not_specialize=["seed"])
+@triton.jit
 def step(
-    grad,
-    param,
-    m,
-    v,
-    beta_hat,
-    gamma_hat,
-    s,
-    c,
+    table,
     matrices,
     columns,
     scales,
     state_scales,
-    n,
-    size,
-    decay,
-    seed,
     J: tl.constexpr,
-    S: tl.constexpr,
     PAD: tl.constexpr,
-    BLOCK: tl.constexpr,
+    S: tl.constexpr,
     PREPROCESS: tl.constexpr,
     LSTM: tl.constexpr,
     NORMALIZE: tl.constexpr,
     BOUND: tl.constexpr,
     BETA_MAX: tl.constexpr,
+    BLOCK: tl.constexpr,
+    STATE: tl.constexpr,
+    WEIGHT: tl.constexpr,
 ):
     """Algorithm 2 from line 8 on for a block of coordinates: overwrites state, moves the param.
 
     ``scales (runs, 1 + J)`` are one over the norms of g and m, ``state_scales (runs, S)`` one over
-    those of s. ``size`` multiplies the update."""
-    run = tl.program_id(1).to(tl.int64)
+    those of s. ``STATE`` and ``WEIGHT`` are the dtypes of state and param."""
+    part, run, start, _, n = find(table, BLOCK)
     row = tl.arange(0, PAD)[:, None]
-    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    g = load(grad, run, 1, 0, at, n)
+    at = start + tl.arange(0, BLOCK)[None, :]
+    g = load(address(part, GRAD, tl.float32), run, 1, 0, at, n)
 
-    s_new, c_new = s, c
+    s, c = address(part, S_OLD, STATE), address(part, C_OLD, STATE)
+    s_old, c_old = 0.0, 0.0
     if LSTM:
-        s_new, c_new = load(s, run, J, row, at, n), load(c, run, J, row, at, n)
+        s_old, c_old = load(s, run, J, row, at, n), load(c, run, J, row, at, n)
     g_unit = g * tl.load(scales + run * (1 + J))
-    s_new, c_new = state_cell(g_unit, s_new, c_new, matrices, columns, PAD, PREPROCESS, LSTM)
+    s_new, c_new = state_cell(g_unit, s_old, c_old, matrices, columns, PAD, PREPROCESS, LSTM)
 
+    m = address(part, M, STATE)
     m_old = load(m, run, J, row, at, n)
     m_unit = m_old * tl.load(scales + run * (1 + J) + 1 + row, mask=row < J, other=0.0)
     s_unit = s_new
@@ -123,6 +133,8 @@ def step(
     rates = decay_rates(m_unit, s_unit, matrices, columns, PAD, BOUND, BETA_MAX)
     beta, beta_rest, gamma, gamma_rest = rates
 
+    v = address(part, V, STATE)
+    beta_hat, gamma_hat = address(part, BETA_HAT, STATE), address(part, GAMMA_HAT, STATE)
     m_new = beta * m_old + beta_rest * g
     v_new = gamma * load(v, run, J, row, at, n) + gamma_rest * g * g
     beta_hat_new = beta * load(beta_hat, run, J, row, at, n) + beta_rest
@@ -131,14 +143,17 @@ def step(
     weight_field = elu(product(matrices, SQ, s_new, PAD) + column(columns, BQ, PAD))
     d = tl.sum(weight_field * moment_field, 0)[None, :]
 
+    param = address(part, PARAM, WEIGHT)
     w = load(param, run, 1, 0, at, n)
-    w -= size * (d + decay * w)
-    tl.store(param + run * n + at, w.to(param.dtype.element_ty), mask=at < n)
+    w -= scalar(part, SIZE) * (d + scalar(part, DECAY) * w)
+    tl.store(param + run * n + at, w.to(WEIGHT), mask=at < n)
+
     # 32 bits of noise serve two tensors, 16 each
     noise_m, noise_hat, noise_s = row, row, row
     if m.dtype.element_ty == tl.bfloat16:
         where = tl.broadcast_to(at.to(tl.int32), (PAD, BLOCK))
         whose = tl.broadcast_to((run * PAD).to(tl.int32) + row, (PAD, BLOCK))
+        seed = tl.load(part + SEED * PARTS)
         noise_m, noise_hat, noise_s, _ = tl.philox(seed, where, whose, where * 0, where * 0)
     store(m, m_new, noise_m, run, J, row, at, n)
     store(v, v_new, noise_m >> 16, run, J, row, at, n)
@@ -147,6 +162,29 @@ def step(
     store(s, s_new, noise_s, run, S, row, at, n)
     if LSTM:
         store(c, c_new, noise_s >> 16, run, J, row, at, n)
+
+
+@triton.jit
+def find(table, BLOCK: tl.constexpr):
+    """This program's part (a column of the table), run, first coordinate, the way to the next
+    block that is its own, and the part's coordinates."""
+    program = tl.program_id(0).to(tl.int64)
+    first = tl.load(table + FIRST * PARTS + tl.arange(0, PARTS))
+    part = table + tl.sum((first <= program).to(tl.int32), 0) - 1
+    start = (program - tl.load(part + FIRST * PARTS)) * BLOCK
+    stride = tl.load(part + COUNT * PARTS) * BLOCK
+    return part, tl.program_id(1).to(tl.int64), start, stride, tl.load(part + N * PARTS)
+
+
+@triton.jit
+def address(part, field: tl.constexpr, DTYPE: tl.constexpr):
+    return tl.load(part + field * PARTS).to(tl.pointer_type(DTYPE))
+
+
+@triton.jit
+def scalar(part, field: tl.constexpr):
+    """A float32 that the table holds by its bits."""
+    return tl.load(part + field * PARTS).to(tl.int32).to(tl.float32, bitcast=True)
 
 
 @triton.jit
