@@ -15,8 +15,8 @@ from hyperadam.rules.base import Sums
 from hyperadam.rules.hyperadam import HyperAdamRule
 from hyperadam.rules.layers import NORM_GUARD
 
-#: Coordinates that a program of the step takes, and one of each round of sums. With 64, what the
-#: LSTM needs would no longer fit the registers.
+#: Coordinates that a program of the step takes, and one of each round of sums: where the LSTM is,
+#: no more than the registers hold.
 BLOCK, SUM_BLOCKS = 32, (64, 32)
 #: How many programs share a part's coordinates in a sum, at most.
 SHARES = 1024
