@@ -30,6 +30,8 @@ KINDS: dict[str, type[LearnedOptimizer]] = {
 }
 SHAPES = [(3, 2), (4,), (), (4,)]
 
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")  # torch's, of quantized and nested tensors
+
 
 # Optimizers to load into ----------------------------------------------------------------------------
 

@@ -23,7 +23,7 @@ def extremes(x: Tensor) -> tuple[float, float]:
     """The least and the largest entry, not numbers if one entry is none; zeros if there are none."""
     if not x.numel():
         return 0.0, 0.0
-    low, high = torch.stack(torch.aminmax(x)).tolist()
+    low, high = torch.stack(torch.aminmax(x)).cpu().tolist()
     return low, high
 
 
