@@ -99,6 +99,7 @@ def test_period_in_a_process_of_its_own(bench, monkeypatch):
 def test_all_of_it_and_its_report(bench, monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(bench.step, "SIZES", {"16k": 60, "100k": 130})
     monkeypatch.setattr(bench.step, "LISTS", {"a pair": [(3, 4), (5,)]})
+    monkeypatch.setattr(bench.step, "TOGETHER", 100)  # the naive step alone, and together
     monkeypatch.setattr(bench.step, "QUICK_ROUNDS", 1)
     here = bench.periods.measure
     monkeypatch.setattr(bench.periods, "measure_apart", lambda name, *_: here(name, 1, 30))
