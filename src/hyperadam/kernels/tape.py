@@ -79,7 +79,7 @@ class Tape:
 
 
 class NativeTape(Tape):
-    """The tape of HyperAdam's kernel in C++: the states of a period and two of adjoints, nothing else allocated a step."""
+    """The tape of HyperAdam's kernel in C++: memory for the states of a period and their adjoints, kept for the next one."""
 
     def __init__(self, kernel: NativeKernel) -> None:
         super().__init__(kernel.rule)
@@ -91,7 +91,9 @@ class NativeTape(Tape):
     def start(self, state: HyperAdamState) -> None:
         kinds = [(x.shape, x.dtype) for x in state]
         if not self._states or kinds != [(x.shape, x.dtype) for x in self._states[0]]:
-            self._states, self._adjoints = [_like(state)], [_like(state), _like(state)]
+            # a step back may overwrite the adjoints that it reads, unless it must read them twice
+            self._states, adjoint = [_like(state)], _like(state)
+            self._adjoints = [adjoint, _like(state) if self.kernel.rule.normalize_state else adjoint]
         for target, value in zip(self._states[0], state, strict=True):
             target.copy_(value.detach())
         for x in self._adjoints[0]:

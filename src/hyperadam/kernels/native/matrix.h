@@ -72,28 +72,30 @@ static INLINE void prefetch(const float* row) {
   for (int l = 0; l < B; l += 16) __builtin_prefetch(row + l);
 }
 
-template <int columns>
-static INLINE void outer_tile(const float* d, const float* in, int stride, float* W, int rows) {
-  constexpr int r2 = 2;
-  for (int r = 0; r < rows; r += r2) {
-    const int second = r + 1 < rows ? 1 : 0;  // the last row of an odd number is done twice and stored once
-    vf acc[r2][columns];
-    for (int c = 0; c < columns; c++) {
-      acc[0][c] = load(W + r * stride + c * V);
-      acc[1][c] = load(W + (r + second) * stride + c * V);
+// Adds to `rows` rows and `columns` vectors of W in registers: rows x columns accumulators hide the FMA's latency.
+template <int rows, int columns>
+static INLINE void outer_tile(const float* d, const float* in, int stride, float* W) {
+  vf acc[rows][columns];
+  for (int r = 0; r < rows; r++)
+    for (int c = 0; c < columns; c++) acc[r][c] = load(W + r * stride + c * V);
+  for (int l = 0; l < B; l++) {
+    vf x[columns];
+    for (int c = 0; c < columns; c++) x[c] = load(in + l * stride + c * V);
+    for (int r = 0; r < rows; r++) {
+      const vf w = splat(d[r * B + l]);
+      for (int c = 0; c < columns; c++) acc[r][c] += w * x[c];
     }
-    for (int l = 0; l < B; l++) {
-      vf d0 = splat(d[r * B + l]), d1 = splat(d[(r + second) * B + l]);
-      for (int c = 0; c < columns; c++) {
-        vf x = load(in + l * stride + c * V);
-        acc[0][c] += d0 * x;
-        acc[1][c] += d1 * x;
-      }
-    }
-    if (second)
-      for (int c = 0; c < columns; c++) store(W + (r + 1) * stride + c * V, acc[1][c]);
-    for (int c = 0; c < columns; c++) store(W + r * stride + c * V, acc[0][c]);
   }
+  for (int r = 0; r < rows; r++)
+    for (int c = 0; c < columns; c++) store(W + r * stride + c * V, acc[r][c]);
+}
+
+template <int columns>
+static INLINE void outer_columns(const float* d, const float* in, int stride, float* W, int rows) {
+  constexpr int R2 = V == 16 ? 5 : 2;  // as many rows as the registers allow
+  int r = 0;
+  for (; r + R2 <= rows; r += R2) outer_tile<R2, columns>(d + r * B, in, stride, W + r * stride);
+  for (; r < rows; r++) outer_tile<1, columns>(d + r * B, in, stride, W + r * stride);
 }
 
 // W[rows][K] += d[rows][B] in[K][B]^T and b[rows] += d summed over lanes.
@@ -107,9 +109,9 @@ static void outer(const float* d, const float* in, int K, int rows, float* W, fl
       for (int i = 0; i < V; i++) store(transposed + (l + i) * stride + k, x[i]);
     }
   int c = 0;
-  for (; c + 5 * V <= stride; c += 5 * V) outer_tile<5>(d, transposed + c, stride, W + c, rows);
-  for (; c + 3 * V <= stride; c += 3 * V) outer_tile<3>(d, transposed + c, stride, W + c, rows);
-  for (; c < stride; c += V) outer_tile<1>(d, transposed + c, stride, W + c, rows);
+  for (; c + 5 * V <= stride; c += 5 * V) outer_columns<5>(d, transposed + c, stride, W + c, rows);
+  for (; c + 3 * V <= stride; c += 3 * V) outer_columns<3>(d, transposed + c, stride, W + c, rows);
+  for (; c < stride; c += V) outer_columns<1>(d, transposed + c, stride, W + c, rows);
   for (int r = 0; r < rows; r++) {
     vf total = {};
     for (int l = 0; l < B; l += V) total += load(d + r * B + l);
