@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import StateDict
 
-from hyperadam.optim.sharding import local, rows_like
+from hyperadam.optim.sharding import local, local_rows, rows_like
 from hyperadam.rules import UpdateRule
 
 STEP = "step"
@@ -26,7 +26,7 @@ def new_state(
     for name, rows in rule.state_rows().items():
         field = torch.zeros(rows, *w.shape, dtype=dtype, device=w.device)
         if saved is not None:
-            field.copy_(local(saved[name]))
+            field.copy_(local_rows(p, saved[name]))
         state[name] = rows_like(p, field)
     return state
 

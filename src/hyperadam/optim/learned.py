@@ -160,7 +160,8 @@ class LearnedOptimizer(Optimizer):
             if ranks is not None and not sums[0].isfinite().all():
                 self._refuse(bad or ["a parameter on another rank"])
                 return
-            torch._foreach_add_([self.state[entry.param][STEP] for entry in entries], 1)
+            if entries:
+                torch._foreach_add_([self.state[entry.param][STEP] for entry in entries], 1)
             for batch in work:
                 batch.kernel.step_(batch.parts, tuple(x.to(batch.kernel.device) for x in sums))
                 for w, moved in batch.staged:
@@ -169,7 +170,7 @@ class LearnedOptimizer(Optimizer):
         increment_version([local(entry.param) for entry in entries])
 
     def _entries(self) -> list[Entry]:
-        """Parameters with a gradient, in the order of the groups; empty ones have nothing to step."""
+        """Parameters with a gradient, in the order of the groups; of a sharded one this rank's share may be empty."""
         entries: list[Entry] = []
         position = -1
         for number, group in enumerate(self.param_groups):
@@ -183,16 +184,16 @@ class LearnedOptimizer(Optimizer):
                 if not grad.is_floating_point():
                     label = self._label(position)
                     raise RuntimeError(f"{label} has a gradient of type {grad.dtype}, expected a real floating type")
-                if grad.numel():
-                    entries.append(Entry(p, self._readable(grad).contiguous(), number, position))
+                entries.append(Entry(p, self._readable(grad).contiguous(), number, position))
         return entries
 
     def _not_finite(self, entries: list[Entry]) -> list[str]:
         """The parameters whose gradient is not finite, or has a square that overflows."""
         limit = math.sqrt(torch.finfo(self._dtype).max)
-        devices = {entry.grad.device: [] for entry in entries}  # type: dict[torch.device, list[Entry]]
+        devices: dict[torch.device, list[Entry]] = {}
         for entry in entries:
-            devices[entry.grad.device].append(entry)
+            if entry.grad.numel():
+                devices.setdefault(entry.grad.device, []).append(entry)
         bad = []
         for device, here in devices.items():
             sizes = self._kernel(device).largest([entry.grad for entry in here])
@@ -230,9 +231,10 @@ class LearnedOptimizer(Optimizer):
             seed = (step * 0x9E3779B1 + entry.position * 0x85EBCA77) & 0x7FFFFFFF
             lr = rates[entry.group] * self.rule.pace(step)
             parts.append(Part(grad, self._fields(p), moved, lr, group["weight_decay"], seed))
-        if not work:  # other ranks wait for this one's share, which is nothing
-            nothing = torch.zeros(1, 0, dtype=self._dtype, device=local(next(self._params())).device)
-            work[nothing.device, 1.0] = [Part(nothing, self.rule.init_state(nothing), nothing, 0.0)], []
+        if not work and ranks is not None:  # the others wait for this rank's share, which is nothing
+            device = next((p.device for p in self._params()), ranks.device)
+            nothing = torch.zeros(1, 0, dtype=self._dtype, device=device)
+            work[device, 1.0] = [Part(nothing, self.rule.init_state(nothing.to(self.state_dtype)), nothing, 0.0)], []
         batches = []
         for (device, weight), (parts, staged) in work.items():
             kernel = self._kernel(device)

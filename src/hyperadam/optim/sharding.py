@@ -20,7 +20,11 @@ def is_dtensor(x: Tensor) -> bool:
 
 def local(x: Any) -> Tensor:
     """This rank's own share of a tensor: all of it, unless it is a ``DTensor``."""
-    return x.to_local() if is_dtensor(x) else x
+    if is_dtensor(x):
+        x = x.to_local()
+        if hasattr(x, "trigger_wait"):  # still on its way: a kernel that takes its address would not wait
+            x = x.trigger_wait()
+    return x
 
 
 def local_grad(p: Any) -> Tensor:
@@ -39,8 +43,26 @@ def rows_like(p: Any, rows: Tensor) -> Tensor:
 
     shape = torch.Size((len(rows), *p.shape))
     stride = tuple(math.prod(shape[i + 1 :]) for i in range(len(shape)))
-    placements = [_one_dimension_on(placement) for placement in p.placements]
-    return DTensor.from_local(rows, p.device_mesh, placements, run_check=False, shape=shape, stride=stride)
+    return DTensor.from_local(rows, p.device_mesh, _row_placements(p), run_check=False, shape=shape, stride=stride)
+
+
+def local_rows(p: Any, saved: Any) -> Tensor:
+    """This rank's share of ``saved (count, *p.shape)``, state of ``p`` that may be whole, or split in another way."""
+    if not is_dtensor(saved):
+        if not is_dtensor(p):
+            return saved
+        from torch.distributed.tensor import distribute_tensor
+
+        # every rank has all of it: each takes its own share, and nobody sends
+        return local(distribute_tensor(saved, p.device_mesh, _row_placements(p), src_data_rank=None))
+    if not is_dtensor(p):
+        return local(saved.full_tensor())
+    return local(saved.redistribute(p.device_mesh, _row_placements(p)))
+
+
+def _row_placements(p: Any) -> list[Any]:
+    """How rows of state of ``p`` are placed: as ``p`` is, one dimension on."""
+    return [_one_dimension_on(placement) for placement in p.placements]
 
 
 def _one_dimension_on(placement: Any) -> Any:
@@ -71,6 +93,12 @@ class Ranks:
         for group in self.groups:
             dist.all_reduce(sums, group=group)
         return sums
+
+    @property
+    def device(self) -> torch.device:
+        """A device that the ranks can add on, for one that holds no parameter to ask."""
+        types: list[torch.device] = self.groups[0]._device_types
+        return torch.device("cpu") if torch.device("cpu") in types else types[0]
 
     def weight(self, p: Any) -> float:
         """How much this rank's share of ``p`` counts: a share that k ranks hold alike counts 1/k on each of them."""
@@ -119,11 +147,6 @@ def zero_redundancy_group() -> Any:
     while module is not None and frame is not None:
         owner = frame.f_locals.get("self")
         if isinstance(owner, module.ZeroRedundancyOptimizer):
-            if owner._overlap_with_ddp:
-                raise RuntimeError(
-                    "ZeroRedundancyOptimizer(overlap_with_ddp=True) steps some parameters before others have a gradient, "
-                    "and norms run over all of them: leave overlap_with_ddp off"
-                )
             return owner.process_group
         frame = frame.f_back
     return None
