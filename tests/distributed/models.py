@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from typing import Any
 from unittest import mock
 
@@ -87,11 +86,18 @@ def backward(model: nn.Module, x: Tensor) -> None:
     (y - torch.linspace(-1, 1, y.shape[-1])).square().mean().backward()
 
 
-def train(model: nn.Module, opt: Any, steps: Iterable[int] = range(5)) -> None:
-    """Steps on the same batches whatever the rank: the mean of equal gradients has their bits."""
-    for step in steps:
-        backward(model, batch(step))
-        opt.step()
+def train(model: nn.Module, opt: Any, steps: Iterable[int] = range(5)) -> int:
+    """Steps on the same batches whatever the rank: the mean of equal gradients has their bits.
+
+    Returns how many all-reduces the optimizer made."""
+    with mock.patch.object(dist, "all_reduce", wraps=dist.all_reduce) as all_reduce:
+        total = 0
+        for step in steps:
+            backward(model, batch(step))
+            all_reduce.reset_mock()  # wrappers have theirs in the backward pass
+            opt.step()
+            total += all_reduce.call_count
+    return total
 
 
 def full(x: Any) -> Tensor:
@@ -115,19 +121,3 @@ def alone(kind: Callable[[], nn.Module], name: str, steps: Iterable[int] = range
     model = make(kind)
     train(model, OPTIMIZERS[name][0](model.parameters(), **options), steps)
     return params_of(model)
-
-
-@contextmanager
-def counted() -> Iterator[list[Any]]:
-    """The all-reduces that are called meanwhile."""
-    calls: list[Any] = []
-    real = dist.all_reduce
-
-    def all_reduce(*args: Any, **kwargs: Any) -> Any:
-        calls.append(args)
-        return real(*args, **kwargs)
-
-    with mock.patch.object(dist, "all_reduce", all_reduce):
-        yield calls
-
-

@@ -1,0 +1,67 @@
+"""Tensor parallelism, FSDP2 on top of it, and HSDP: the numbers of one process."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+from .models import OPTIMIZERS, TOLERANCE, Even, Net, alone, distance, make, params_of, train
+from .ranks import run_ranks
+
+
+def tensor_parallel(mesh: DeviceMesh) -> nn.Module:
+    return parallelize_module(make(Even), mesh, {"up": ColwiseParallel(), "down": RowwiseParallel()})
+
+
+def compare(model: nn.Module, kind: type[nn.Module], name: str) -> float:
+    """How far training ends from that of one process, with as many all-reduces as there are rounds of norms."""
+    make_optimizer, rounds = OPTIMIZERS[name]
+    opt = make_optimizer(model.parameters())
+    assert train(model, opt) == 5 * rounds
+    for p, state in opt.state.items():
+        for field, count in opt.rule.state_rows().items():
+            assert type(state[field]) is (DTensor if isinstance(p, DTensor) else torch.Tensor)
+            assert tuple(state[field].shape) == (count, *p.shape)
+    return distance(params_of(model), alone(kind, name))
+
+
+def on_two(rank: int) -> dict[str, float]:
+    gaps = {}
+    for name in OPTIMIZERS:
+        model = tensor_parallel(init_device_mesh("cpu", (2,)))
+        assert {isinstance(p, DTensor) for p in model.parameters()} == {True, False}
+        gaps[f"TP {name}"] = compare(model, Even, name)
+    return gaps
+
+
+def on_four(rank: int) -> dict[str, float]:
+    gaps = {}
+    for name in OPTIMIZERS:
+        mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("copies", "shards"))
+        model = make(Net)
+        fully_shard(model.second, mesh=mesh)
+        gaps[f"HSDP {name}"] = compare(fully_shard(model, mesh=mesh), Net, name)
+
+        mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("data", "tensor"))
+        model = fully_shard(tensor_parallel(mesh["tensor"]), mesh=mesh["data"])
+        gaps[f"FSDP2 + TP {name}"] = compare(model, Even, name)
+
+        # tensor parallel alone, in two copies that each train on their own
+        gaps[f"TP on half of the ranks {name}"] = compare(tensor_parallel(mesh["tensor"]), Even, name)
+    return gaps
+
+
+def test_two_ranks() -> None:
+    for gaps in run_ranks(2, on_two):
+        print(gaps)
+        assert max(gaps.values()) < TOLERANCE, gaps
+
+
+def test_four_ranks() -> None:
+    for gaps in run_ranks(4, on_four):
+        print(gaps)
+        assert max(gaps.values()) < TOLERANCE, gaps
