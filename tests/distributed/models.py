@@ -83,7 +83,7 @@ def backward(model: nn.Module, x: Tensor) -> None:
     for p in model.parameters():
         p.grad = None
     y = model(x)
-    (y - torch.linspace(-1, 1, y.shape[-1])).square().mean().backward()
+    (y - torch.linspace(-1, 1, y.shape[-1], dtype=y.dtype)).square().mean().backward()
 
 
 def train(model: nn.Module, opt: Any, steps: Iterable[int] = range(5)) -> int:
