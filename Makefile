@@ -5,10 +5,10 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint bench docs clean
+.PHONY: help setup demo test test-all lint bench docs clean
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(VENV)/.done ## make the virtual environment and build the package in it
 
@@ -31,6 +31,9 @@ lint: setup ## style and types
 
 test: lint ## lint, types and tests
 	$(BIN)/python -m pytest
+
+test-all: lint ## the same with the slow tests
+	$(BIN)/python -m pytest -m ''
 
 bench: setup ## measure the step, the meta-gradient and runs together, side by side
 	$(BIN)/python benchmarks/step.py

@@ -121,3 +121,9 @@ def alone(kind: Callable[[], nn.Module], name: str, steps: Iterable[int] = range
     model = make(kind)
     train(model, OPTIMIZERS[name][0](model.parameters(), **options), steps)
     return params_of(model)
+
+
+def zero_redundancy(params: Any, make_optimizer: Callable[..., LearnedOptimizer], **options: Any) -> Any:
+    from torch.distributed.optim import ZeroRedundancyOptimizer  # its import warns of what torch itself has deprecated
+
+    return ZeroRedundancyOptimizer(params, make_optimizer, **options)

@@ -60,9 +60,7 @@ def _rank(report: Connection, rank: int, count: int, meeting: str, work: Callabl
 
     torch.set_num_threads(1)
     try:
-        dist.init_process_group(
-            "gloo", init_method=meeting, rank=rank, world_size=count, timeout=timedelta(seconds=LIMIT // 2)
-        )
+        dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=count, timeout=timedelta(seconds=LIMIT // 2))
         good, value = True, work(rank, *args)
     except BaseException:
         good, value = False, traceback.format_exc()
@@ -86,7 +84,7 @@ def _collect(started: list[tuple[Any, Connection]]) -> list[Any]:
             (results if good else errors)[rank] = value
             if not good:
                 end = min(end, time.monotonic() + GRACE)
-    errors |= {rank: "did not end in time" for rank in rank_of.values()}
+    errors |= dict.fromkeys(rank_of.values(), "did not end in time")
     if errors:
         raise RankError("\n".join(f"rank {rank}: {error}" for rank, error in sorted(errors.items())))
     return [results[rank] for rank in range(len(started))]

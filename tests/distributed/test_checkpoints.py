@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
+import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import (
@@ -17,10 +19,12 @@ from torch.distributed.checkpoint.state_dict import (
     set_model_state_dict,
     set_optimizer_state_dict,
 )
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel
 
-from .models import OPTIMIZERS, TOLERANCE, Net, distance, make, params_of, train
+from .models import OPTIMIZERS, TOLERANCE, Even, Net, alone, distance, make, params_of, train, zero_redundancy
 from .ranks import run_ranks
 
 #: Written by all ranks together, each its own share.
@@ -29,6 +33,7 @@ SHARDED = {"plain": {}, "flat": {"flatten_optimizer_state_dict": True}}
 WHOLE = {"whole": {"full_state_dict": True}, "offloaded": {"full_state_dict": True, "cpu_offload": True}}
 WRAPPERS = ("ddp", "fsdp2")
 RULES = ("hyperadam", "dm")
+FORMS = (*SHARDED, *WHOLE, "broadcast")
 
 
 def start(wrapper: str, name: str, shift: float = 0.0) -> tuple[Any, Any]:
@@ -55,27 +60,26 @@ def states(model: nn.Module, opt: Any, options: dict[str, bool]) -> dict[str, An
     }
 
 
-def save(rank: int, folder: Path) -> dict[str, dict[str, Tensor]]:
+def save(rank: int, folder: Path, name: str) -> dict[str, dict[str, Tensor]]:
     """Checkpoints in every form after three steps; the parameters after three more."""
     ends = {}
     for wrapper in WRAPPERS:
-        for name in RULES:
-            model, opt = start(wrapper, name)
-            train(model, opt, range(3))
-            for form, options in SHARDED.items():
-                dcp.save(states(model, opt, options), checkpoint_id=folder / wrapper / name / form)
-            for form, options in WHOLE.items():
-                whole = states(model, opt, options)
-                if rank == 0:
-                    torch.save(whole, folder / wrapper / name / f"{form}.pt")
-            train(model, opt, range(3, 6))
-            ends[f"{wrapper} {name}"] = params_of(model)
+        model, opt = start(wrapper, name)
+        train(model, opt, range(3))
+        for form, options in SHARDED.items():
+            dcp.save(states(model, opt, options), checkpoint_id=folder / wrapper / form)
+        for form, options in WHOLE.items():
+            whole = states(model, opt, options)
+            if rank == 0:
+                torch.save(whole, folder / wrapper / f"{form}.pt")
+        train(model, opt, range(3, 6))
+        ends[wrapper] = params_of(model)
     return ends
 
 
 def resumed(rank: int, wrapper: str, name: str, folder: Path) -> Iterator[tuple[str, Any]]:
     """Models that have taken over a checkpoint, and taken three more steps, by the form of the checkpoint."""
-    for form in (*SHARDED, *WHOLE, "broadcast"):
+    for form in FORMS:
         model, opt = start(wrapper, name, shift=0.1)
         if form in SHARDED:
             options = SHARDED[form]
@@ -97,34 +101,117 @@ def resumed(rank: int, wrapper: str, name: str, folder: Path) -> Iterator[tuple[
         yield form, model
 
 
-def load(rank: int, folder: Path, ends: dict[str, dict[str, Tensor]], wrappers: tuple[str, ...]) -> dict[str, float]:
+def load(
+    rank: int, folder: Path, name: str, ends: dict[str, dict[str, Tensor]], wrappers: tuple[str, ...]
+) -> dict[tuple[str, str, str], float]:
     gaps = {}
-    for name in RULES:
-        for saved in WRAPPERS:
-            for wrapper in wrappers:
-                for form, model in resumed(rank, wrapper, name, folder / saved / name):
-                    gap = distance(params_of(model), ends[f"{saved} {name}"])
-                    gaps[f"{name}: {saved} to {wrapper}, {form}"] = gap
+    for saved in WRAPPERS:
+        for wrapper in wrappers:
+            for form, model in resumed(rank, wrapper, name, folder / saved):
+                gaps[saved, wrapper, form] = distance(params_of(model), ends[saved])
     return gaps
 
 
-@pytest.fixture(scope="module")
-def saved(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, dict[str, Tensor]]]:
+class Saved(NamedTuple):
+    name: str
+    folder: Path
+    ends: dict[str, dict[str, Tensor]]
+
+
+@pytest.fixture(scope="module", params=["hyperadam", pytest.param("dm", marks=pytest.mark.slow)])
+def saved(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Saved:
     folder = tmp_path_factory.mktemp("checkpoints")
-    first, second = run_ranks(2, save, folder)
-    for key in first:
-        assert distance(first[key], second[key]) == 0
-    return folder, first
+    first, second = run_ranks(2, save, folder, request.param)
+    assert all(distance(first[wrapper], second[wrapper]) == 0 for wrapper in WRAPPERS)
+    return Saved(request.param, folder, first)
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 4])
-def test_training_goes_on(saved: Any, ranks: int) -> None:
-    folder, ends = saved
+def test_training_goes_on(saved: Saved, ranks: int) -> None:
     wrappers = ("none", *WRAPPERS) if ranks == 1 else WRAPPERS
-    for gaps in run_ranks(ranks, load, folder, ends, wrappers):
-        print(gaps)
+    for gaps in run_ranks(ranks, load, saved.folder, saved.name, saved.ends, wrappers):
+        assert len(gaps) == len(WRAPPERS) * len(wrappers) * len(FORMS)
         assert max(gaps.values()) < TOLERANCE, gaps
-        for name in RULES:
-            for wrapper in WRAPPERS if ranks == 2 else ():
-                for form in (*SHARDED, *WHOLE, "broadcast"):
-                    assert gaps[f"{name}: {wrapper} to {wrapper}, {form}"] == 0
+        if ranks == 2:
+            assert all(gaps[wrapper, wrapper, form] == 0 for wrapper in WRAPPERS for form in FORMS), gaps
+
+
+def test_state_dicts_fit_other_placements() -> None:
+    for ranks in (2, 4):
+        for gaps in run_ranks(ranks, whole_and_split):
+            assert max(gaps.values()) < TOLERANCE, gaps
+
+
+def whole_and_split(rank: int) -> dict[str, float]:
+    """The state of one process is taken over by shards, and theirs by one process."""
+    gaps = {}
+    kind = Net if dist.get_world_size() == 2 else Even
+    for name in RULES:
+        plain = make(kind)
+        opt = OPTIMIZERS[name][0](plain.parameters())
+        train(plain, opt, range(3))
+        model = split(copy.deepcopy(plain))
+        split_opt = OPTIMIZERS[name][0](model.parameters())
+        split_opt.load_state_dict(opt.state_dict())
+        train(model, split_opt, range(3, 5))
+        gaps[f"{name}: whole to split"] = distance(params_of(model), alone(kind, name, range(5)))
+        plain.load_state_dict(params_of(model))
+        opt.load_state_dict(split_opt.state_dict())
+        train(plain, opt, range(5, 6))
+        gaps[f"{name}: split to whole"] = distance(params_of(plain), alone(kind, name, range(6)))
+    return gaps
+
+
+def split(model: nn.Module) -> nn.Module:
+    if dist.get_world_size() == 2:
+        return fully_shard(model)
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("data", "tensor"))
+    model = parallelize_module(model, mesh["tensor"], {"up": ColwiseParallel(), "down": RowwiseParallel()})
+    return fully_shard(model, mesh=mesh["data"])
+
+
+def test_other_ways_to_go_on() -> None:
+    for gaps in run_ranks(2, other_ways):
+        assert max(gaps.values()) < TOLERANCE, gaps
+
+
+def other_ways(rank: int) -> dict[str, float]:
+    gaps = {}
+    for name in RULES:
+        end = alone(Net, name, range(6))
+        for wrapper in WRAPPERS:
+            model, _ = start(wrapper, name)
+            opt = OPTIMIZERS[name][0](model.parameters())
+            get_optimizer_state_dict(model, opt)  # makes the state: it must not move it
+            train(model, opt, range(6))
+            gaps[f"{name}: asked for the state before the first step, {wrapper}"] = distance(params_of(model), end)
+
+        (model, opt), (twin, twin_opt) = zero(name), zero(name)
+        train(model, opt, range(3))
+        opt.consolidate_state_dict(to=0)
+        box = [opt.state_dict() if rank == 0 else None]
+        dist.broadcast_object_list(box)
+        twin.load_state_dict(model.state_dict())
+        twin_opt.load_state_dict(copy.deepcopy(box[0]))
+        train(twin, twin_opt, range(3, 6))
+        gaps[f"{name}: ZeRO"] = distance(params_of(twin), end)
+
+        (model, opt), (twin, twin_opt) = fsdp1(name), fsdp1(name)
+        train(model, opt, range(3))
+        twin.load_state_dict(model.state_dict())
+        twin_opt.load_state_dict(opt.state_dict())  # each rank its own
+        train(twin, twin_opt, range(3, 6))
+        with FullyShardedDataParallel.summon_full_params(twin):
+            params = {key.removeprefix("_fsdp_wrapped_module."): p for key, p in params_of(twin).items()}
+        gaps[f"{name}: FSDP1"] = distance(params, end)
+    return gaps
+
+
+def zero(name: str) -> tuple[nn.Module, Any]:
+    model = make(Net)
+    return model, zero_redundancy(model.parameters(), OPTIMIZERS[name][0])
+
+
+def fsdp1(name: str) -> tuple[nn.Module, Any]:
+    model = FullyShardedDataParallel(make(Net), use_orig_params=True, device_id=torch.device("cpu"))
+    return model, OPTIMIZERS[name][0](model.parameters(), process_group=dist.group.WORLD)

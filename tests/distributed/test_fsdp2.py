@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 from torch import nn
-from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, Replicate, Shard
 
@@ -55,5 +54,4 @@ def train_sharded(rank: int) -> dict[str, float]:
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_sharded_training_has_the_numbers_of_one_process(ranks: int) -> None:
     for gaps in run_ranks(ranks, train_sharded):
-        print(gaps)
         assert max(gaps.values()) < TOLERANCE, gaps

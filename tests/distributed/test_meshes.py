@@ -57,11 +57,9 @@ def on_four(rank: int) -> dict[str, float]:
 
 def test_two_ranks() -> None:
     for gaps in run_ranks(2, on_two):
-        print(gaps)
         assert max(gaps.values()) < TOLERANCE, gaps
 
 
 def test_four_ranks() -> None:
     for gaps in run_ranks(4, on_four):
-        print(gaps)
         assert max(gaps.values()) < TOLERANCE, gaps

@@ -10,10 +10,9 @@ import torch
 from torch import Tensor
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
-from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
-from .models import OPTIMIZERS, Even, Net, Row, backward, batch, make, train
+from .models import OPTIMIZERS, Even, Net, Row, backward, batch, make, train, zero_redundancy
 from .ranks import run_ranks
 
 NORMED = [name for name, (_, rounds) in OPTIMIZERS.items() if rounds]
@@ -35,7 +34,7 @@ def wrapped(kind: str, name: str, **options: Any) -> tuple[Any, Any]:
     make_optimizer = OPTIMIZERS[name][0]
     if kind == "zero":
         model = make(Net)
-        return model, ZeroRedundancyOptimizer(model.parameters(), make_optimizer, **options)
+        return model, zero_redundancy(model.parameters(), make_optimizer, **options)
     if kind == "tp":
         plan = {"up": ColwiseParallel(), "down": RowwiseParallel()}
         model = parallelize_module(make(Even), init_device_mesh("cpu", (2,)), plan)
@@ -62,6 +61,10 @@ def spoil(model: Any, opt: Any, value: float, bad: bool) -> None:
 
 
 def check_raises(model: Any, opt: Any, value: float, bad_rank: int, rank: int) -> None:
+    spoil(model, opt, value, rank == bad_rank)
+    with pytest.raises(RuntimeError, match="parameters and state are unchanged"):
+        opt.step()
+    assert not getattr(opt, "optim", opt).state
     train(model, opt, range(2))
     before = bits(opt)
     spoil(model, opt, value, rank == bad_rank)

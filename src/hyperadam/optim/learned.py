@@ -149,8 +149,10 @@ class LearnedOptimizer(Optimizer):
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]  # the kernel takes addresses: a compiled loop breaks its graph here and goes on behind
     def _step(self) -> None:
-        entries, ranks = self._entries(), self._ranks()
-        bad = self._not_finite(entries)
+        entries, ranks, fresh = self._entries(), self._ranks(), not self.state
+        sizes = self._sizes(entries)
+        limit = math.sqrt(torch.finfo(self._dtype).max)
+        bad = [self._label(entry.position) for entry, size in zip(entries, sizes, strict=True) if not size <= limit]
         if ranks is None and (bad or not entries):
             self._refuse(bad)
             return
@@ -158,8 +160,12 @@ class LearnedOptimizer(Optimizer):
             work = self._admit(entries, ranks)
             sums = self.rule.total_sums(lambda earlier: self._total(work, earlier, ranks, bad))
             if ranks is not None and not sums[0].isfinite().all():
+                if fresh:
+                    self.state.clear()
                 self._refuse(bad or ["a parameter on another rank"])
                 return
+            if fresh and not (sums[0].any() if sums else any(sizes)) and not any(float(g["lr"]) for g in self.param_groups):
+                return  # torch.distributed.checkpoint steps without gradient or lr for the state, which is there now
             if entries:
                 torch._foreach_add_([self.state[entry.param][STEP] for entry in entries], 1)
             for batch in work:
@@ -187,18 +193,17 @@ class LearnedOptimizer(Optimizer):
                 entries.append(Entry(p, self._readable(grad).contiguous(), number, position))
         return entries
 
-    def _not_finite(self, entries: list[Entry]) -> list[str]:
-        """The parameters whose gradient is not finite, or has a square that overflows."""
-        limit = math.sqrt(torch.finfo(self._dtype).max)
-        devices: dict[torch.device, list[Entry]] = {}
-        for entry in entries:
+    def _sizes(self, entries: list[Entry]) -> list[float]:
+        """The largest size in each gradient; not a number or infinite if it is not finite."""
+        sizes = [0.0] * len(entries)
+        devices: dict[torch.device, list[int]] = {}
+        for i, entry in enumerate(entries):
             if entry.grad.numel():
-                devices.setdefault(entry.grad.device, []).append(entry)
-        bad = []
+                devices.setdefault(entry.grad.device, []).append(i)
         for device, here in devices.items():
-            sizes = self._kernel(device).largest([entry.grad for entry in here])
-            bad += [entry.position for entry, size in zip(here, sizes, strict=True) if not size <= limit]
-        return [self._label(position) for position in sorted(bad)]
+            for i, size in zip(here, self._kernel(device).largest([entries[i].grad for i in here]), strict=True):
+                sizes[i] = size
+        return sizes
 
     def _refuse(self, bad: list[str]) -> None:
         """Raise for the first of some bad gradients, or count the step as skipped. Nothing has been changed."""

@@ -14,8 +14,8 @@ from torch import Tensor
 
 def is_dtensor(x: Tensor) -> bool:
     """Whether ``x`` is a ``DTensor``; its module is not imported for the question."""
-    module = sys.modules.get("torch.distributed.tensor")
-    return module is not None and isinstance(x, module.DTensor)
+    kind = getattr(sys.modules.get("torch.distributed.tensor"), "DTensor", None)
+    return kind is not None and isinstance(x, kind)
 
 
 def local(x: Any) -> Tensor:
@@ -48,15 +48,12 @@ def rows_like(p: Any, rows: Tensor) -> Tensor:
 
 def local_rows(p: Any, saved: Any) -> Tensor:
     """This rank's share of ``saved (count, *p.shape)``, state of ``p`` that may be whole, or split in another way."""
-    if not is_dtensor(saved):
-        if not is_dtensor(p):
-            return saved
-        from torch.distributed.tensor import distribute_tensor
-
-        # every rank has all of it: each takes its own share, and nobody sends
-        return local(distribute_tensor(saved, p.device_mesh, _row_placements(p), src_data_rank=None))
     if not is_dtensor(p):
-        return local(saved.full_tensor())
+        return saved.full_tensor() if is_dtensor(saved) else saved
+    if not is_dtensor(saved):
+        from torch.distributed.tensor import DTensor, Replicate
+
+        saved = DTensor.from_local(saved, p.device_mesh, [Replicate()] * p.device_mesh.ndim, run_check=False)
     return local(saved.redistribute(p.device_mesh, _row_placements(p)))
 
 
