@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import fully_shard
-from torch.distributed.tensor import DTensor
+from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+from hyperadam import HyperAdam
 
 from .models import OPTIMIZERS, TOLERANCE, Even, Net, alone, distance, make, params_of, train
 from .ranks import run_ranks
@@ -52,6 +55,11 @@ def on_four(rank: int) -> dict[str, float]:
 
         # tensor parallel alone, in two copies that each train on their own
         gaps[f"TP on half of the ranks {name}"] = compare(tensor_parallel(mesh["tensor"]), Even, name)
+
+    crossing = [distribute_tensor(torch.ones(4), mesh[dim], [Shard(0)]) for dim in ("data", "tensor")]
+    opt = HyperAdam([p.requires_grad_() for p in crossing])
+    with pytest.raises(RuntimeError, match=r"meshes of ranks .* none spans the rest"):
+        opt.step()
     return gaps
 
 

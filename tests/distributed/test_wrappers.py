@@ -10,6 +10,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel
 
 import hyperadam
@@ -17,6 +18,7 @@ import hyperadam
 from .models import (
     OPTIMIZERS,
     TOLERANCE,
+    Even,
     Net,
     Row,
     alone,
@@ -152,7 +154,7 @@ def steps_in_the_backward_pass(rank: int) -> None:
 
 def test_pipeline() -> None:
     assert_close(run_ranks(2, pipeline))
-    assert_close(run_ranks(4, sharded_pipeline))
+    assert_close(run_ranks(4, split_pipeline))
 
 
 def pipeline(rank: int) -> dict[str, float]:
@@ -171,22 +173,30 @@ def pipeline(rank: int) -> dict[str, float]:
     return gaps
 
 
-def sharded_pipeline(rank: int) -> dict[str, float]:
-    """Two stages, each sharded over two ranks: here both stages train the same, which doubles every sum."""
+def split_pipeline(rank: int) -> dict[str, float]:
+    """Two stages, each over two ranks: here both stages train the same, which doubles every sum."""
     gaps = {}
-    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("stages", "shards"))
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("stages", "within"))["within"]
+    plan = {"up": ColwiseParallel(), "down": RowwiseParallel()}
     for name in ("hyperadam", "normalizing"):
-        model = fully_shard(make(Net), mesh=mesh["shards"])
-        train(model, OPTIMIZERS[name][0](model.parameters(), process_group=dist.group.WORLD))
+        for model in (fully_shard(make(Net), mesh=mesh), parallelize_module(make(Even), mesh, plan)):
+            kind = Net if hasattr(model, "first") else Even
+            opt = OPTIMIZERS[name][0](model.parameters(), process_group=dist.group.WORLD)
+            assert train(model, opt) == 5 * OPTIMIZERS[name][1]
 
-        twins = nn.ModuleList([make(Net), make(Net)])
-        opt = OPTIMIZERS[name][0](twins.parameters())
-        for step in STEPS:
-            for twin in twins:
-                backward(twin, batch(step))
-            opt.step()
-        gaps[name] = distance(params_of(model), params_of(twins[0]))
+            twins = nn.ModuleList([make(kind), make(kind)])
+            opt = OPTIMIZERS[name][0](twins.parameters())
+            for step in STEPS:
+                for twin in twins:
+                    backward(twin, batch(step))
+                opt.step()
+            gaps[f"{name} {kind.__name__}"] = distance(params_of(model), params_of(twins[0]))
     return gaps
+
+
+def test_what_is_no_group_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"process_group must be .* got 'all'"):
+        hyperadam.HyperAdam(make(Net).parameters(), process_group="all")
 
 
 def assert_close(results: list[dict[str, float]]) -> None:

@@ -18,7 +18,15 @@ from torch.optim.optimizer import Optimizer, ParamsT, StateDict
 
 from hyperadam.kernels import Kernel, Part, make_kernel
 from hyperadam.optim.checkpoint import STEP, check_state_dict, loaded_params, new_state
-from hyperadam.optim.sharding import Ranks, find_ranks, local, local_grad, rows_like, zero_redundancy_group
+from hyperadam.optim.sharding import (
+    Ranks,
+    check_group,
+    find_ranks,
+    local,
+    local_grad,
+    rows_like,
+    zero_redundancy_group,
+)
 from hyperadam.rules import UpdateRule
 from hyperadam.rules.base import Sums
 from hyperadam.weights.loader import WeightsError, check_finite, load_rule
@@ -79,8 +87,9 @@ class LearnedOptimizer(Optimizer):
         nonfinite: "raise" an error that names the parameter whose gradient is not finite, or "skip" the step and count it in
             ``skipped_steps``. Parameters and state stay as they are in both cases. A gradient whose square overflows counts
             as not finite: it would stay in the second moment for ever.
-        process_group: the ranks over which plain tensors are split, a different piece on each, as FSDP1 does it. Their
-            norms are then added up. ``DTensor`` parameters and ``ZeroRedundancyOptimizer`` need no telling.
+        process_group: the ranks over which the parameters are split, a different piece on each, as by FSDP1 or into
+            the stages of a pipeline: norms then run over all of them. FSDP2, tensor parallelism and
+            ``ZeroRedundancyOptimizer`` need no telling.
     """
 
     rule_class: ClassVar[type[UpdateRule[Any]]] = UpdateRule
@@ -104,6 +113,7 @@ class LearnedOptimizer(Optimizer):
             raise ValueError(f"state_dtype must be one of {', '.join(map(str, STATE_DTYPES))}, got {state_dtype}{why}")
         if nonfinite not in ("raise", "skip"):
             raise ValueError(f"nonfinite must be 'raise' or 'skip', got {nonfinite!r}")
+        check_group(process_group)
         self.rule = _take_rule(self.default_weights if weights is None else weights, self.rule_class)
         self.state_dtype, self.backend, self.nonfinite = state_dtype, backend, nonfinite
         self._process_group = zero_redundancy_group() if process_group is None else process_group

@@ -78,12 +78,12 @@ class Ranks:
 
     Args:
         groups: sums are added up over each of these in turn.
-        size: how many ranks they span.
-        split: whether plain tensors are pieces of the vector, a different one on every rank; else they are copies.
+        size: how many ranks the device mesh of this rank's parameters has. What lies outside of it
+            is another piece of the vector; within it, what is not sharded is a copy.
     """
 
-    def __init__(self, groups: Sequence[Any], size: int, split: bool) -> None:
-        self.groups, self.size, self.split = groups, size, split
+    def __init__(self, groups: Sequence[Any], size: int) -> None:
+        self.groups, self.size = groups, size
 
     def add(self, sums: Tensor) -> Tensor:
         """The total of all ranks' ``sums``, in place."""
@@ -91,48 +91,60 @@ class Ranks:
             dist.all_reduce(sums, group=group)
         return sums
 
+    def weight(self, p: Any) -> float:
+        """How much this rank's share of ``p`` counts: one that k ranks hold alike counts 1/k."""
+        if not is_dtensor(p):
+            return 1 / self.size
+        placements = zip(p.placements, p.device_mesh.shape, strict=True)
+        shards = math.prod(size for placement, size in placements if not placement.is_replicate())
+        return shards / self.size
+
     @property
     def device(self) -> torch.device:
         """A device that the ranks can add on, for one that holds no parameter to ask."""
         types: list[torch.device] = self.groups[0]._device_types
         return torch.device("cpu") if torch.device("cpu") in types else types[0]
 
-    def weight(self, p: Any) -> float:
-        """How much this rank's share of ``p`` counts: a share that k ranks hold alike counts 1/k on each of them."""
-        if not is_dtensor(p):
-            return 1.0 if self.split else 1 / self.size
-        placements = zip(p.placements, p.device_mesh.shape, strict=True)
-        shards = math.prod(size for placement, size in placements if not placement.is_replicate())
-        return shards / (p.device_mesh.size() if self.split else self.size)
-
 
 def find_ranks(optimizer: Any, params: Iterable[Any], process_group: Any) -> Ranks | None:
-    """Over whom sums are added up; ``None`` if this rank holds all. Raises where that cannot be known."""
+    """Over whom sums are added up; ``None``: this rank holds all. Raises where it cannot be known."""
     params = list(params)
     if any(optimizer in getattr(p, "_in_backward_optimizers", ()) for p in params):
         raise RuntimeError(
-            f"{type(optimizer).__name__} takes norms over all gradients together, and here it steps one parameter at a "
-            "time during the backward pass: call step() after it instead"
-        )
-    if process_group is not None:
-        return Ranks([process_group], dist.get_world_size(process_group), split=True)
-    if any(getattr(p, "_fsdp_flattened", False) for p in params):
-        raise RuntimeError(
-            "the parameters are FSDP shards, and norms run over all of them: "
-            "pass process_group= the group that they are split over, for instance torch.distributed.group.WORLD"
+            f"{type(optimizer).__name__} takes norms over all gradients together, and here it steps "
+            "one parameter at a time during the backward pass: call step() after it instead"
         )
     meshes = [p.device_mesh for p in params if is_dtensor(p)]
-    if not meshes:
-        return None
-    mesh = max(meshes, key=lambda mesh: mesh.size())
-    ranks = set(mesh.mesh.flatten().tolist())
-    if not all(ranks.issuperset(other.mesh.flatten().tolist()) for other in meshes):
+    mesh = max(meshes, key=lambda mesh: mesh.size(), default=None)
+    ranks = _members(mesh)
+    if not all(ranks.issuperset(_members(other)) for other in meshes):
         raise RuntimeError(
-            "the parameters lie on device meshes of which none spans the others: pass process_group= a group of all ranks"
+            f"the parameters lie on device meshes of ranks {sorted(ranks)} and others, of which none "
+            "spans the rest, expected one that does"
         )
-    if len(ranks) == dist.get_world_size():
-        return Ranks([dist.group.WORLD], len(ranks), split=False)
-    return Ranks(mesh.get_all_groups(), len(ranks), split=False)
+    if process_group is not None:
+        return Ranks([process_group], max(1, len(ranks)))
+    if any(getattr(p, "_fsdp_flattened", False) for p in params):
+        raise RuntimeError(
+            "the parameters are FSDP shards, and norms run over all of them: pass process_group= "
+            "the group that they are split over, for instance torch.distributed.group.WORLD"
+        )
+    if mesh is None:
+        return None
+    whole = len(ranks) == dist.get_world_size()
+    return Ranks([dist.group.WORLD] if whole else mesh.get_all_groups(), len(ranks))
+
+
+def _members(mesh: Any) -> set[int]:
+    return set() if mesh is None else set(mesh.mesh.flatten().tolist())
+
+
+def check_group(process_group: Any) -> None:
+    """Refuse what is no group, as that of a rank outside of it is none."""
+    if process_group is not None and not isinstance(process_group, dist.ProcessGroup):
+        raise TypeError(
+            f"process_group must be None or a torch.distributed.ProcessGroup that this rank belongs to, got {process_group!r}"
+        )
 
 
 def zero_redundancy_group() -> Any:
