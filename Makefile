@@ -32,7 +32,7 @@ lint: setup ## style and types
 test: lint ## lint, types and tests
 	$(BIN)/python -m pytest
 
-test-all: lint ## the same with the slow tests
+test-all: lint ## lint, types and everything, slow tests too
 	$(BIN)/python -m pytest -m ''
 
 bench: setup ## measure the step, the meta-gradient and runs together, side by side

@@ -9,10 +9,14 @@ ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 #: Pages that are only read.
 PROSE = {"findings.md"}
+#: What a page's code imports beyond the package's own dependencies.
+NEEDS = {"training-code.md": ["lightning", "transformers", "accelerate", "skorch"]}
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page.name not in PROSE], ids=lambda page: page.name)
 def test_code_runs(page, tmp_path, monkeypatch, capsys):
+    for library in NEEDS.get(page.name, []):
+        pytest.importorskip(library)
     monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)
     assert blocks, f"{page.name} shows no code"

@@ -2,15 +2,20 @@
 
 import torch
 
-from hyperadam.kernels import Part
+from hyperadam.kernels import Motion, Part
 
 
 def step(kernel, grad, state, seed=0):
     """The update for ``grad (..., p)``; ``state`` is overwritten. Zeros moved by ``-lr = 1`` are the update."""
     update = torch.zeros_like(grad)
-    batch = kernel.admit([Part(grad, state, update, lr=-1.0, seed=seed)], runs=grad.shape[:-1].numel())
-    kernel.step_(batch, kernel.rule.total_sums(lambda earlier: kernel.sums(batch, earlier)))
+    batch = kernel.admit([Part(update, state)], runs=grad.shape[:-1].numel())
+    move(kernel, batch, [grad], [Motion(-1.0, seed=seed)])
     return update
+
+
+def move(kernel, batch, grads, motions):
+    kernel.take(batch, grads)
+    kernel.step_(batch, kernel.rule.total_sums(lambda earlier: kernel.sums(batch, earlier)), motions)
 
 
 def clone(state):

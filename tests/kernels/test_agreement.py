@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from hyperadam import kernels
-from hyperadam.kernels import Kernel, Part, Tape, available, make_kernel, make_tape
+from hyperadam.kernels import Kernel, Motion, Part, Tape, available, make_kernel, make_tape
 from hyperadam.rules import DMRule, HyperAdamRule, HyperAdamState, RNNpropRule
-from tests.kernels.stepping import clone, differentiate, step
+from tests.kernels.stepping import clone, differentiate, move, step
 from tests.rules.cases import HYPERADAM_OPTIONS, every_rule, hyperadam, rollout
 
 SIZES = [1, 63, 64, 65, 1023, 4097]
@@ -180,8 +180,7 @@ def test_bfloat16_gradients_and_parameters(backend, shape):
     g, w = tame_gradients(2, *shape).bfloat16()
     state, moved = rule.init_state(g.float()), w.clone()
     expected, _ = rule(g.float(), state)
-    batch = kernel.admit([Part(g, state, moved, lr=0.1, decay=0.5)], runs)
-    kernel.step_(batch, (kernel.sums(batch, ()),))
+    move(kernel, kernel.admit([Part(moved, state)], runs), [g], [Motion(0.1, decay=0.5)])
     exact = w.float() - 0.1 * (expected + 0.5 * w.float())
     torch.testing.assert_close(moved.float(), exact.bfloat16().float(), rtol=2**-8, atol=1e-5)
     assert (moved == exact.bfloat16()).float().mean() > 0.99  # to the nearest, but for ties of rounding before it
@@ -196,9 +195,8 @@ def test_parts_are_one_vector(name, backend):
     for t, g in enumerate(tame_gradients(4, 5800)):
         expected = step(kernel, g, whole)
         updates = [torch.zeros(n) for n in cuts]
-        pieces = zip(g.split(cuts), parts, updates, strict=True)
-        batch = kernel.admit([Part(a, s, u, lr=-1.0 - i) for i, (a, s, u) in enumerate(pieces)])
-        kernel.step_(batch, rule.total_sums(lambda earlier, batch=batch: kernel.sums(batch, earlier)))
+        batch = kernel.admit([Part(*piece) for piece in zip(updates, parts, strict=True)])
+        move(kernel, batch, g.split(cuts), [Motion(-1.0 - i) for i in range(len(cuts))])
         joined = torch.cat([u / (1 + i) for i, u in enumerate(updates)])
         assert error(joined, expected) < 1e-5, t
 
@@ -210,7 +208,8 @@ def test_norms_are_right_wherever_the_gradient_is_a_float(size, backend):
     rule = hyperadam({"decay_bound": 0.97}).requires_grad_(False)
     g = tame_gradients(1, 5000)[0].sign() * (0.5 + 0.5 * torch.rand(5000, generator=torch.Generator().manual_seed(0)))
     kernel, state = make_kernel(rule, backend), rule.init_state(g)
-    batch = kernel.admit([Part(g * size, state, torch.zeros(5000), lr=0.1)])
+    batch = kernel.admit([Part(torch.zeros(5000), state)])
+    kernel.take(batch, [g * size])
     sums = kernel.sums(batch, ())
     expected = (g * size).double().square().sum().item()
     assert sums[0, 0].item() == pytest.approx(expected, rel=1e-6)
@@ -226,14 +225,21 @@ def test_norms_are_right_wherever_the_gradient_is_a_float(size, backend):
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_the_largest_number(backend):
-    kernel = make_kernel(hyperadam({}), backend)
-    grads = [torch.tensor([1.0, -3.0]), torch.tensor([2e38]), torch.zeros(70), torch.full((5,), -0.5).bfloat16()]
-    assert kernel.largest(grads) == pytest.approx([3.0, 2e38, 0.0, 0.5])
+    rule = hyperadam({}).requires_grad_(False)
+    kernel = make_kernel(rule, backend)
+
+    def largest(*grads):
+        batch = kernel.admit([Part(torch.zeros(g.numel()), rule.init_state(torch.zeros(g.numel()))) for g in grads])
+        kernel.take(batch, grads)
+        return kernel.largest(batch)
+
+    grads = torch.tensor([1.0, -3.0]), torch.tensor([2e38]), torch.zeros(0), torch.zeros(70), torch.full((5,), -0.5).bfloat16()
+    assert largest(*grads) == pytest.approx([3.0, 2e38, 0.0, 0.0, 0.5])
     for bad in (torch.nan, torch.inf, -torch.inf):
         for dtype in (torch.float32, torch.bfloat16):
             spoilt = torch.zeros(100, dtype=dtype)
             spoilt[77] = bad
-            assert not kernel.largest([spoilt])[0] < torch.inf
+            assert not largest(spoilt)[0] < torch.inf
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -241,24 +247,35 @@ def test_the_door_refuses_what_the_kernel_cannot_read(backend):
     rule = hyperadam({}).requires_grad_(False)
     kernel, good = make_kernel(rule, backend), torch.ones(10)
     state = rule.init_state(good)
-    part = Part(good, state, good.clone(), lr=0.1)
-    kernel.admit([part])
+    part = Part(good, state)
     wrong = {
-        "gradient has dtype torch.int64": part._replace(grad=good.long()),
-        "gradient is on meta": part._replace(grad=good.to("meta")),
-        "gradient must be contiguous": part._replace(grad=torch.ones(10, 2)[:, 0]),
+        "param has dtype torch.int64": part._replace(param=good.long()),
+        "param is on meta": part._replace(param=good.to("meta")),
         "param must be contiguous": part._replace(param=torch.ones(10, 2)[:, 0]),
-        r"param has shape \(9,\)": part._replace(param=torch.ones(9)),
+        r"m has shape \(20, 10\), expected 180 entries": part._replace(param=torch.ones(9)),
         "m has dtype torch.float64": part._replace(state=state._replace(m=state.m.double())),
         "v is on meta": part._replace(state=state._replace(v=state.v.to("meta"))),
         "s must be contiguous": part._replace(state=state._replace(s=torch.zeros(10, 20).T)),
-        r"c has shape \(19, 10\)": part._replace(state=state._replace(c=state.c[1:])),
+        r"c has shape \(19, 10\), expected 200 entries": part._replace(state=state._replace(c=state.c[1:])),
     }
     if backend != "torch":
         wrong["param has dtype torch.float64"] = part._replace(param=good.double())
     for message, bad in wrong.items():
         with pytest.raises(ValueError, match=message):
             kernel.admit([part, bad])
+    with pytest.raises(ValueError, match="param has 10 entries, expected as many for each of 3 runs"):
+        kernel.admit([part], runs=3)
+
+    batch = kernel.admit([part])
+    wrong = {
+        "gradient has dtype torch.int64": good.long(),
+        "gradient is on meta": good.to("meta"),
+        "gradient must be contiguous": torch.ones(10, 2)[:, 0],
+        r"gradient has shape \(9,\), expected 10 entries": torch.ones(9),
+    }
+    for message, grad in wrong.items():
+        with pytest.raises(ValueError, match=message):
+            kernel.take(batch, [grad])
 
 
 @pytest.mark.parametrize("backend", NATIVE)

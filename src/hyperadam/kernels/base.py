@@ -19,18 +19,31 @@ DEVICE_TILE = 2**18
 class Part(NamedTuple):
     """One tensor's share of the vector: ``n`` coordinates for each of some independent runs.
 
-    Shapes do not matter, only what lies in memory: every tensor is contiguous, the gradient and the parameter are read
+    Shapes do not matter, only what lies in memory: every tensor is contiguous, the parameter and its gradient are read
     as ``(runs, n)``, and each field of the state as ``(runs, rows, n)``.
     """
 
-    grad: Tensor
-    state: Any
-    #: Moved in place: ``param -= lr * (update + decay * param)``.
     param: Tensor
+    state: Any
+
+
+class Motion(NamedTuple):
+    """How a part's parameter moves: ``param -= lr * (update + decay * param)``.
+
+    ``seed`` varies the stochastic rounding of a bfloat16 state."""
+
     lr: float
     decay: float = 0.0
-    #: Varies the stochastic rounding of a bfloat16 state.
     seed: int = 0
+
+
+class Batch:
+    """Parts behind a kernel's door, and the gradients of one step."""
+
+    def __init__(self, parts: list[Part], runs: int) -> None:
+        self.parts, self.runs = parts, runs
+        self.coordinates = sum(part.param.numel() for part in parts)
+        self.grads: Sequence[Tensor] = ()
 
 
 class Kernel:
@@ -38,9 +51,10 @@ class Kernel:
 
     ::
 
-        batch = kernel.admit(parts)                # the door: what cannot be stepped is refused here
+        batch = kernel.admit(parts)    # the door: what cannot be stepped is refused here, once for many steps
+        kernel.take(batch, grads)      # the door for gradients, at every step
         sums = rule.total_sums(lambda earlier: kernel.sums(batch, earlier))
-        kernel.step_(batch, sums)
+        kernel.step_(batch, sums, motions)
 
     Behind the door nobody checks again. All parts lie on the kernel's device, which is the rule's.
     """
@@ -64,72 +78,83 @@ class Kernel:
         self._rows = tuple(rule.state_rows().values())
 
     def admit(self, parts: Iterable[Part], runs: int = 1) -> Any:
-        """Check the parts and return them as :meth:`sums` and :meth:`step_` read them."""
-        batch = []
-        for part in parts:
-            n = self._check(part, runs)
-            state = (x.view(runs, rows, n) for x, rows in zip(part.state, self._rows, strict=True))
-            grad, param = part.grad.view(runs, n), part.param.view(runs, n)
-            batch.append(part._replace(grad=grad, param=param, state=self.rule.State(*state)))
+        """Check the parts and return them as the kernel reads them."""
+        batch = Batch([], runs)
+        for param, state in parts:
+            n = self._check(param, state, runs)
+            views = (x.view(runs, rows, n) for x, rows in zip(state, self._rows, strict=True))
+            batch.parts.append(Part(param.view(runs, n), self.rule.State(*views)))
         return batch
 
+    def take(self, batch: Any, grads: Sequence[Tensor]) -> None:
+        """Check the gradients of the batch's parts and lay them in."""
+        for part, grad in zip(batch.parts, grads, strict=True):
+            self._check_tensor("gradient", grad, part.param.numel())
+        batch.grads = [grad.view_as(part.param) for part, grad in zip(batch.parts, grads, strict=True)]
+
     @torch.no_grad()
-    def largest(self, grads: Sequence[Tensor]) -> list[float]:
+    def largest(self, batch: Any) -> list[float]:
         """The largest size among each gradient's entries; not a number or infinite if one of them is."""
         # the extremes tell without a temporary of the gradient's size; they are read back once
-        extremes = torch.stack([torch.stack(torch.aminmax(g)).to(self.dtype) for g in grads])
-        sizes: list[float] = extremes.abs().amax(dim=1).cpu().tolist()
-        return sizes
+        extremes = [torch.stack(torch.aminmax(g)).to(self.dtype) for g in batch.grads if g.numel()]
+        found = iter(torch.stack(extremes).abs().amax(dim=1).cpu().tolist() if extremes else [])
+        return [next(found) if g.numel() else 0.0 for g in batch.grads]
 
     @torch.no_grad()
     def sums(self, batch: Any, earlier: Sums) -> Tensor:
         """The next round's sums of squares over all parts, ``(runs, columns)`` in float64, given earlier rounds' totals."""
-        shares = [self.rule.column_sums(g, state, earlier) for part in batch for _, g, state in self._tiles(part)]
+        shares = [self.rule.column_sums(g, state, earlier) for _, _, _, g, state in self._tiles(batch)]
         return torch.stack(shares).sum(0)
 
     @torch.no_grad()
-    def step_(self, batch: Any, sums: Sums) -> None:
+    def step_(self, batch: Any, sums: Sums, motions: Sequence[Motion]) -> None:
         """One step: overwrites every part's state and moves its parameter."""
-        for part in batch:
-            for here, g, tile in self._tiles(part):
-                update, new = self._forward(g, tile, sums)
-                for field, (old, given, value) in enumerate(zip(part.state, tile, new, strict=True)):
-                    overwritten = value is given and given.dtype == old.dtype
-                    if not overwritten:
-                        store(old[..., here], value, part.seed + 31 * field + 1009 * here.start)
-                w = part.param[:, here]
-                if part.decay:
-                    # decay joins the update so that the parameter is rounded once: p * (1 - lr * decay) is p in bfloat16
-                    update = update.add(w, alpha=part.decay)
-                w.add_(update, alpha=-part.lr)
+        for number, here, part, g, tile in self._tiles(batch):
+            motion = motions[number]
+            update, new = self._forward(g, tile, sums)
+            for field, (old, given, value) in enumerate(zip(part.state, tile, new, strict=True)):
+                overwritten = value is given and given.dtype == old.dtype
+                if not overwritten:
+                    store(old[..., here], value, motion.seed + 31 * field + 1009 * here.start)
+            w = part.param[:, here]
+            if motion.decay:
+                # decay joins the update so that the parameter is rounded once: p * (1 - lr * decay) is p in bfloat16
+                update = update.add(w, alpha=motion.decay)
+            w.add_(update, alpha=-motion.lr)
+        batch.grads = ()
 
-    def _tiles(self, part: Part) -> Iterator[tuple[slice, Tensor, Any]]:
-        """Slice, gradient and state of each tile, in the rule's dtype. A part of no coordinates is one empty tile."""
-        runs, n = part.grad.shape
-        width = max(1, TILE.get(self.device.type, DEVICE_TILE) // runs)
-        for start in range(0, max(n, 1), width):
-            here = slice(start, start + width)
-            state = self.rule.State(*(x[..., here].to(self.dtype) for x in part.state))
-            yield here, part.grad[:, here].to(self.dtype), state
+    def _tiles(self, batch: Batch) -> Iterator[tuple[int, slice, Part, Tensor, Any]]:
+        """Each tile of each part: the part's number, where, the part, and the tile's gradient and state in the rule's dtype.
 
-    def _check(self, part: Part, runs: int) -> int:
+        A part of no coordinates is one empty tile."""
+        width = max(1, TILE.get(self.device.type, DEVICE_TILE) // batch.runs)
+        for number, (part, grad) in enumerate(zip(batch.parts, batch.grads, strict=True)):
+            for start in range(0, max(grad.shape[1], 1), width):
+                here = slice(start, start + width)
+                state = self.rule.State(*(x[..., here].to(self.dtype) for x in part.state))
+                yield number, here, part, grad[:, here].to(self.dtype), state
+
+    def _check(self, param: Tensor, state: Any, runs: int) -> int:
         """The coordinates a run of a part that can be stepped."""
-        n = part.grad.numel() // runs
-        named = [("gradient", part.grad, 1), ("param", part.param, 1)]
-        for (name, rows), x in zip(self.rule.state_rows().items(), part.state, strict=True):
-            named.append((name, x, rows))
+        size = param.numel()
+        self._check_tensor("param", param, size)
+        for name, rows, x in zip(self.rule.State._fields, self._rows, state, strict=True):
             if x.dtype != self.state_dtype:
                 raise ValueError(f"{name} has dtype {x.dtype}, expected {self.state_dtype}")
-        for name, x, rows in named:
-            if not x.is_floating_point() or (self.dtypes is not None and x.dtype not in self.dtypes):
-                raise ValueError(f"{name} has dtype {x.dtype}, which backend {self.name!r} does not take")
-            if x.device != self.device:
-                raise ValueError(f"{name} is on {x.device}, expected it on {self.device}")
-            if x.numel() != runs * rows * n:
-                raise ValueError(f"{name} has shape {tuple(x.shape)}, expected as many numbers as ({runs}, {rows}, {n})")
-            if not x.is_contiguous():
-                raise ValueError(f"{name} must be contiguous, got strides {x.stride()} for shape {tuple(x.shape)}")
-        return n
+            self._check_tensor(name, x, rows * size)
+        if size % runs:
+            raise ValueError(f"param has {size} entries, expected as many for each of {runs} runs")
+        return size // runs
+
+    def _check_tensor(self, name: str, x: Tensor, size: int) -> None:
+        if not x.is_floating_point() or (self.dtypes is not None and x.dtype not in self.dtypes):
+            raise ValueError(f"{name} has dtype {x.dtype}, which backend {self.name!r} does not take")
+        if x.device != self.device:
+            raise ValueError(f"{name} is on {x.device}, expected it on {self.device}")
+        if x.numel() != size:
+            raise ValueError(f"{name} has shape {tuple(x.shape)}, expected {size} entries")
+        if not x.is_contiguous():
+            raise ValueError(f"{name} must be contiguous, got strides {x.stride()} for shape {tuple(x.shape)}")
 
 
 def store(target: Tensor, value: Tensor, seed: int) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hyperadam.kernels.base import Part
+from hyperadam.kernels.base import Motion, Part
 from hyperadam.kernels.choice import make_kernel
 from hyperadam.rules.base import UpdateRule
 
@@ -22,6 +22,7 @@ class RuleStepper:
         # a rule without norms knows no vectors, only coordinates: all runs are then one long vector
         self._vectors = params if self.rule.rounds else params.view(1, -1)
         self._state = self.rule.init_state(self._vectors)
+        self._batch = self.kernel.admit([Part(self._vectors, self._state)], runs=len(self._vectors))
         self._steps = 0
 
     @property
@@ -33,9 +34,9 @@ class RuleStepper:
     def step(self, grad: Tensor) -> None:
         """Move ``params``, given their gradient ``(runs, p)``."""
         self._steps += 1
-        part = Part(grad.contiguous(), self._state, self._vectors, self.lr * self.rule.pace(self._steps))
-        batch = self.kernel.admit([part], runs=len(self._vectors))
-        self.kernel.step_(batch, self.rule.total_sums(lambda earlier: self.kernel.sums(batch, earlier)))
+        self.kernel.take(self._batch, [grad.contiguous()])
+        sums = self.rule.total_sums(lambda earlier: self.kernel.sums(self._batch, earlier))
+        self.kernel.step_(self._batch, sums, [Motion(self.lr * self.rule.pace(self._steps))])
 
     def state_dict(self) -> dict[str, Any]:
         """What :meth:`load_state_dict` needs to go on exactly here; loads with ``weights_only=True``."""

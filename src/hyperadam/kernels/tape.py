@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from hyperadam.kernels.base import Part
-from hyperadam.kernels.native.hyperadam import Batch, NativeKernel
+from hyperadam.kernels.native.hyperadam import NativeBatch, NativeKernel
 from hyperadam.kernels.packing import unpack
 from hyperadam.rules.base import Sums, UpdateRule
 from hyperadam.rules.hyperadam import HyperAdamState
@@ -86,7 +86,7 @@ class NativeTape(Tape):
         self.kernel = kernel
         self._states: list[HyperAdamState] = []
         self._adjoints: list[HyperAdamState] = []
-        self._record: list[tuple[Tensor, Batch, Sums]] = []
+        self._record: list[tuple[Tensor, NativeBatch, Sums]] = []
 
     def start(self, state: HyperAdamState) -> None:
         kinds = [(x.shape, x.dtype) for x in state]
@@ -108,11 +108,11 @@ class NativeTape(Tape):
         g, old = grad.detach().contiguous(), self.state
         if len(self._record) + 1 == len(self._states):
             self._states.append(_like(old))
-        batch = self._admit(g, old, g)
+        batch = self._admit(old, g, g)
         sums = self.rule.total_sums(lambda earlier: self.kernel.sums(batch, earlier))
         self._record.append((g, batch, sums))
         update = torch.empty_like(g)
-        self.kernel.step(batch, sums, self._admit(g, self.state, update))
+        self.kernel.step(batch, sums, self._admit(self.state, update, g))
         return update
 
     @torch.no_grad()
@@ -121,14 +121,16 @@ class NativeTape(Tape):
         d_new, d_old = self._adjoints
         d_grad = torch.empty_like(g)
         d_update = d_update.detach().contiguous()
-        d_weights = self.kernel.step_back(batch, sums, self._admit(d_update, d_new, d_update), self._admit(g, d_old, d_grad))
+        d_weights = self.kernel.step_back(batch, sums, self._admit(d_new, d_update, d_update), self._admit(d_old, d_grad, g))
         for total, d in zip(self._gradients, unpack(self.kernel.rule, d_weights), strict=True):
             total += d
         self._adjoints.reverse()
         return d_grad
 
-    def _admit(self, grad: Tensor, state: HyperAdamState, param: Tensor) -> Batch:
-        return self.kernel.admit([Part(grad, state, param, 0.0)], runs=grad.shape[:-1].numel())
+    def _admit(self, state: HyperAdamState, param: Tensor, grad: Tensor) -> NativeBatch:
+        batch = self.kernel.admit([Part(param, state)], runs=grad.shape[:-1].numel())
+        self.kernel.take(batch, [grad])
+        return batch
 
 
 def _like(state: HyperAdamState) -> HyperAdamState:

@@ -9,15 +9,16 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from itertools import chain
 from numbers import Real
-from typing import Any, ClassVar, NamedTuple, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import torch
 from torch import Tensor
 from torch.autograd.graph import increment_version
 from torch.optim.optimizer import Optimizer, ParamsT, StateDict
 
-from hyperadam.kernels import Kernel, Part, make_kernel
+from hyperadam.kernels import Kernel, Motion, Part, make_kernel
 from hyperadam.optim.checkpoint import STEP, check_state_dict, loaded_params, new_state
+from hyperadam.optim.plan import Plan, Share
 from hyperadam.optim.sharding import (
     Ranks,
     check_group,
@@ -34,30 +35,7 @@ from hyperadam.weights.loader import WeightsError, check_finite, load_rule
 #: What ``weights`` takes: a shipped name, a path to a ``.safetensors`` file, or a rule.
 Weights: TypeAlias = str | os.PathLike[str] | UpdateRule[Any]
 
-#: Parameters that a kernel cannot write as they are, each with the copy that is stepped in its stead.
-Staged: TypeAlias = list[tuple[Tensor, Tensor]]
-
 STATE_DTYPES = (torch.float32, torch.float64, torch.bfloat16)
-
-
-class Entry(NamedTuple):
-    """A parameter that has a gradient in this step, and the gradient as a kernel reads it.
-
-    ``group`` is the number of its group, and ``position`` its own, counted over all groups."""
-
-    param: Tensor
-    grad: Tensor
-    group: int
-    position: int
-
-
-class Batch(NamedTuple):
-    """What one kernel steps: its admitted parts, how much their sums count, and copies to be written back."""
-
-    kernel: Kernel
-    parts: Any
-    weight: float
-    staged: Staged
 
 
 class LearnedOptimizer(Optimizer):
@@ -87,12 +65,13 @@ class LearnedOptimizer(Optimizer):
         nonfinite: "raise" an error that names the parameter whose gradient is not finite, or "skip" the step and count it in
             ``skipped_steps``. Parameters and state stay as they are in both cases. A gradient whose square overflows counts
             as not finite: it would stay in the second moment for ever.
-        process_group: the ranks over which the parameters are split, a different piece on each, as by FSDP1 or into
-            the stages of a pipeline: norms then run over all of them. FSDP2, tensor parallelism and
+        process_group: the ranks over which the parameters are split, a different piece on each, as by FSDP1 or into the
+            stages of a pipeline: norms then run over all of them. FSDP2, tensor parallelism and
             ``ZeroRedundancyOptimizer`` need no telling.
     """
 
     rule_class: ClassVar[type[UpdateRule[Any]]] = UpdateRule
+    _plan: Plan | None
     default_weights: ClassVar[str] = ""
 
     def __init__(
@@ -157,113 +136,111 @@ class LearnedOptimizer(Optimizer):
         self._step()
         return loss
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]  # the kernel takes addresses: a compiled loop breaks its graph here and goes on behind
+    # a kernel takes addresses: the graph of a compiled loop breaks here and goes on behind
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
     def _step(self) -> None:
-        entries, ranks, fresh = self._entries(), self._ranks(), not self.state
-        sizes = self._sizes(entries)
-        limit = math.sqrt(torch.finfo(self._dtype).max)
-        bad = [self._label(entry.position) for entry, size in zip(entries, sizes, strict=True) if not size <= limit]
-        if ranks is None and (bad or not entries):
-            self._refuse(bad)
+        params, grads = self._gradients()
+        ranks = self._ranks()
+        if not params and ranks is None:
             return
-        with _outside_autocast(entries):
-            work = self._admit(entries, ranks)
-            sums = self.rule.total_sums(lambda earlier: self._total(work, earlier, ranks, bad))
+        with _outside_autocast(params):
+            plan = self._plan_for(params, ranks)
+            plan.take(grads)
+            bad = [self._label(position) for position in plan.too_large(self._limit)]
+            if bad and ranks is None:
+                return self._refuse(bad, plan)
+
+            def share(earlier: Sums) -> Tensor:
+                sums = plan.sums(earlier)
+                if ranks is None:
+                    return sums
+                # a bad gradient spoils the sums on every rank, so that all of them refuse the step together
+                return ranks.add(torch.full_like(sums, torch.nan) if bad else sums)
+
+            sums = self.rule.total_sums(share)
             if ranks is not None and not sums[0].isfinite().all():
-                if fresh:
-                    self.state.clear()
-                self._refuse(bad or ["a parameter on another rank"])
+                return self._refuse(bad or ["a parameter on another rank"], plan)
+            if self._only_makes_state(plan, grads, sums):
+                plan.fresh = []
                 return
-            if fresh and not (sums[0].any() if sums else any(sizes)) and not any(float(g["lr"]) for g in self.param_groups):
-                return  # torch.distributed.checkpoint steps without gradient or lr for the state, which is there now
-            if entries:
-                torch._foreach_add_([self.state[entry.param][STEP] for entry in entries], 1)
-            for batch in work:
-                batch.kernel.step_(batch.parts, tuple(x.to(batch.kernel.device) for x in sums))
-                for w, moved in batch.staged:
-                    w.copy_(moved)
-        # a kernel writes past autograd: say so, that a stale graph is still found out
-        increment_version([local(entry.param) for entry in entries])
+            plan.step_(sums, self._motions(plan))
+        increment_version(params)  # a kernel writes past autograd, which must still find out a stale graph
 
-    def _entries(self) -> list[Entry]:
-        """Parameters with a gradient, in the order of the groups; of a sharded one this rank's share may be empty."""
-        entries: list[Entry] = []
-        position = -1
-        for number, group in enumerate(self.param_groups):
+    def _gradients(self) -> tuple[list[Tensor], list[Tensor]]:
+        """The parameters whose turn it is, in the order of the groups, and their gradients as a kernel reads them."""
+        params, grads = [], []
+        for group in self.param_groups:
             for p in group["params"]:
-                position += 1
-                if p.grad is None:
+                grad = p.grad
+                if grad is None:
                     continue
-                grad = local_grad(p)
-                if grad.layout != torch.strided:
-                    raise RuntimeError(f"{self._label(position)} has a gradient of layout {grad.layout}, expected a dense one")
-                if not grad.is_floating_point():
-                    label = self._label(position)
-                    raise RuntimeError(f"{label} has a gradient of type {grad.dtype}, expected a real floating type")
-                entries.append(Entry(p, self._readable(grad).contiguous(), number, position))
-        return entries
+                plain = type(grad) is Tensor and grad.dtype is torch.float32 and grad.layout is torch.strided
+                if not plain or group["maximize"] or not grad.is_contiguous():
+                    grad = self._readable_grad(p, group["maximize"])
+                # one may be empty, and a tool that saves shards still wants all ranks to have its state
+                params.append(p)
+                grads.append(grad)
+        return params, grads
 
-    def _sizes(self, entries: list[Entry]) -> list[float]:
-        """The largest size in each gradient; not a number or infinite if it is not finite."""
-        sizes = [0.0] * len(entries)
-        devices: dict[torch.device, list[int]] = {}
-        for i, entry in enumerate(entries):
-            if entry.grad.numel():
-                devices.setdefault(entry.grad.device, []).append(i)
-        for device, here in devices.items():
-            for i, size in zip(here, self._kernel(device).largest([entries[i].grad for i in here]), strict=True):
-                sizes[i] = size
-        return sizes
-
-    def _refuse(self, bad: list[str]) -> None:
-        """Raise for the first of some bad gradients, or count the step as skipped. Nothing has been changed."""
-        if bad and self.nonfinite == "raise":
-            others = f" (and {len(bad) - 1} more)" if len(bad) > 1 else ""
-            raise RuntimeError(
-                f"{bad[0]}{others} has a gradient that is not finite, or whose square overflows {self._dtype}; "
-                "parameters and state are unchanged; nonfinite='skip' would skip such steps"
-            )
-        if bad:
-            for group in self.param_groups:
-                group["skipped_steps"] += 1
-
-    def _admit(self, entries: list[Entry], ranks: Ranks | None) -> list[Batch]:
-        """The parameters' shares of the step, through the kernels' doors: a batch for each device and weight."""
-        for entry in entries:
-            if not self.state[entry.param]:
-                self.state[entry.param].update(new_state(self.rule, entry.param, self.state_dtype))
-        steps = torch.stack([self.state[entry.param][STEP] for entry in entries]).tolist() if entries else []
-        rates = [float(group["lr"]) for group in self.param_groups]
-        work: dict[tuple[torch.device, float], tuple[list[Part], Staged]] = {}
-        for entry, taken in zip(entries, steps, strict=True):
-            p, group, step = entry.param, self.param_groups[entry.group], int(taken) + 1
-            w, grad = local(p), -entry.grad if group["maximize"] else entry.grad
-            parts, staged = work.setdefault((w.device, 1.0 if ranks is None else ranks.weight(p)), ([], []))
-            moved = self._readable(w).contiguous()
-            if moved is not w:
-                staged.append((w, moved))
-            # odd multipliers spread steps and parameters over 31 bits: tensors round differently, a resumed run the same
-            seed = (step * 0x9E3779B1 + entry.position * 0x85EBCA77) & 0x7FFFFFFF
-            lr = rates[entry.group] * self.rule.pace(step)
-            parts.append(Part(grad, self._fields(p), moved, lr, group["weight_decay"], seed))
-        if not work and ranks is not None:  # the others wait for this rank's share, which is nothing
-            device = next((p.device for p in self._params()), ranks.device)
-            nothing = torch.zeros(1, 0, dtype=self._dtype, device=device)
-            work[device, 1.0] = [Part(nothing, self.rule.init_state(nothing.to(self.state_dtype)), nothing, 0.0)], []
-        batches = []
-        for (device, weight), (parts, staged) in work.items():
-            kernel = self._kernel(device)
-            batches.append(Batch(kernel, kernel.admit(parts), weight, staged))
-        return batches
+    def _readable_grad(self, p: Tensor, maximize: bool) -> Tensor:
+        """This rank's gradient of ``p``, contiguous, in a dtype that the kernel reads, with the sign to descend."""
+        grad = local_grad(p)
+        if grad.layout != torch.strided or not grad.is_floating_point():
+            position = next(i for i, q in enumerate(self._params()) if q is p)
+            if grad.layout != torch.strided:
+                raise RuntimeError(f"{self._label(position)} has a gradient of layout {grad.layout}, expected a dense one")
+            raise RuntimeError(f"{self._label(position)} has a gradient of type {grad.dtype}, expected a real floating type")
+        grad = self._readable(grad).contiguous()
+        return -grad if maximize else grad
 
     def _readable(self, x: Tensor) -> Tensor:
         """``x`` in a dtype that its kernel reads: its own if that will do."""
         dtypes = self._kernel(x.device).dtypes
         return x if dtypes is None or x.dtype in dtypes else x.to(self._dtype)
 
+    def _plan_for(self, params: list[Tensor], ranks: Ranks | None) -> Plan:
+        """The plan of the last step if it holds, else a new one; a parameter's first step makes its state."""
+        if self._plan is not None and self._plan.holds(params, self.state):
+            return self._plan
+        fresh = [p for p in params if not self.state.get(p)]
+        for p in fresh:
+            self.state[p] = new_state(self.rule, p, self.state_dtype)
+        shares: dict[tuple[torch.device, float], tuple[list[int], list[Part], list[tuple[Tensor, Tensor]]]] = {}
+        for i, p in enumerate(params):
+            w = local(p)
+            key = w.device, 1.0 if ranks is None else ranks.weight(p)
+            members, parts, staged = shares.setdefault(key, ([], [], []))
+            moved = self._readable(w).contiguous()
+            if moved is not w:
+                staged.append((w, moved))
+            members.append(i)
+            parts.append(Part(moved, self._fields(p)))
+        if not params and ranks is not None:  # the others wait for this rank's share, which is nothing
+            device = next((p.device for p in self._params()), ranks.device)
+            nothing = torch.zeros(1, 0, dtype=self._dtype, device=device)
+            state = self.rule.State(*(x.to(self.state_dtype) for x in self.rule.init_state(nothing)))
+            shares[device, 1.0] = [], [Part(nothing, state)], []
+        places = {
+            id(p): (number, position)
+            for position, (number, p) in enumerate((i, p) for i, group in enumerate(self.param_groups) for p in group["params"])
+        }
+        plan = Plan(
+            params,
+            [places[id(p)] for p in params],
+            [self.state[p] for p in params],
+            [
+                Share(self._kernel(device), self._kernel(device).admit(parts), members, weight, staged)
+                for (device, weight), (members, parts, staged) in shares.items()
+            ],
+            fresh,
+        )
+        self._plan = plan if plan.reusable else None
+        return plan
+
     def _fields(self, p: Tensor) -> Any:
         """This rank's state of ``p`` as the kernel reads it; what a tool has put in its place is brought into line."""
         state, device = self.state[p], local(p).device
+        state[STEP] = torch.as_tensor(state[STEP]).to("cpu", torch.int64)
         fields = []
         for name in self.rule.State._fields:
             x = local(state[name])
@@ -273,17 +250,42 @@ class LearnedOptimizer(Optimizer):
             fields.append(x)
         return self.rule.State(*fields)
 
-    def _total(self, work: list[Batch], earlier: Sums, ranks: Ranks | None, bad: list[str]) -> Tensor:
-        """The next round's sums over all batches and ranks, ``(1, columns)``, on the first batch's device."""
-        home = work[0].kernel.device
-        total = torch.zeros((), dtype=torch.float64, device=home)
-        for kernel, parts, weight, _ in work:
-            share = kernel.sums(parts, tuple(x.to(kernel.device) for x in earlier))
-            total = total + weight * share.to(home)
-        if ranks is None:
-            return total
-        # a bad gradient spoils the sums on every rank, so that all of them refuse the step together
-        return ranks.add(torch.full_like(total, torch.nan) if bad else total)
+    def _motions(self, plan: Plan) -> list[Motion]:
+        """How each parameter moves in this step."""
+        rates = [(float(group["lr"]), group["weight_decay"]) for group in self.param_groups]
+        paces: dict[int, float] = {}
+        motions = []
+        for step, (group, position) in zip(plan.steps(), plan.places, strict=True):
+            if step not in paces:
+                paces[step] = self.rule.pace(step)
+            # odd multipliers spread steps and parameters over 31 bits: tensors round differently, a resumed run the same
+            seed = (step * 0x9E3779B1 + position * 0x85EBCA77) & 0x7FFFFFFF
+            lr, decay = rates[group]
+            motions.append(Motion(lr * paces[step], decay, seed))
+        return motions
+
+    def _only_makes_state(self, plan: Plan, grads: list[Tensor], sums: Sums) -> bool:
+        """Whether this is the very first step, without gradient or ``lr``.
+
+        ``torch.distributed.checkpoint`` steps so when it wants state to be there; it must not find any that has moved."""
+        if len(plan.fresh) < len(self.state) or any(float(group["lr"]) for group in self.param_groups):
+            return False
+        # ranks must agree: where there are sums, these tell
+        return not (sums[0].any() if sums else any(grad.any() for grad in grads))
+
+    def _refuse(self, bad: list[str], plan: Plan) -> None:
+        """Raise for the first of some bad gradients, or count the step as skipped. Nothing is changed."""
+        for p in plan.fresh:
+            del self.state[p]
+        self._plan = None
+        if self.nonfinite == "raise":
+            others = f" (and {len(bad) - 1} more)" if len(bad) > 1 else ""
+            raise RuntimeError(
+                f"{bad[0]}{others} has a gradient that is not finite, or whose square overflows {self._dtype}; "
+                "parameters and state are unchanged; nonfinite='skip' would skip such steps"
+            )
+        for group in self.param_groups:
+            group["skipped_steps"] += 1
 
     def _ranks(self) -> Ranks | None:
         """The ranks that hold the vector together, looked up once; a rule without norms needs none."""
@@ -333,6 +335,7 @@ class LearnedOptimizer(Optimizer):
         """Kernels hold native handles, ranks hold groups: both are found anew when they are needed."""
         self._kernels: dict[torch.device, Kernel] = {}
         self._ranks_known, self._found = False, None
+        self._plan = None
 
     def _params(self) -> Iterator[Tensor]:
         return chain.from_iterable(group["params"] for group in self.param_groups)
@@ -350,6 +353,11 @@ class LearnedOptimizer(Optimizer):
     def _dtype(self) -> torch.dtype:
         """The dtype in which the rule computes."""
         return torch.float64 if self.state_dtype == torch.float64 else torch.float32
+
+    @property
+    def _limit(self) -> float:
+        """The largest number whose square the rule can take."""
+        return math.sqrt(torch.finfo(self._dtype).max)
 
     def _kernel(self, device: torch.device) -> Kernel:
         if device not in self._kernels:
@@ -394,10 +402,10 @@ def _check_options(options: dict[str, Any]) -> None:
 
 
 @contextmanager
-def _outside_autocast(entries: list[Entry]) -> Iterator[None]:
+def _outside_autocast(params: list[Tensor]) -> Iterator[None]:
     """Autocast would round the rule's small products to half precision."""
     with ExitStack() as stack:
-        for device in {entry.param.device.type for entry in entries}:
+        for device in {p.device.type for p in params}:
             if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
                 stack.enter_context(torch.autocast(device, enabled=False))
         yield

@@ -4,9 +4,9 @@
 
 extern "C" {
 
-// The largest size among the numbers of each of some tensors.
-void hyperadam_largest(int64_t count, const Numbers* tensors, float* out) {
-  for (int64_t i = 0; i < count; i++) out[i] = largest(tensors[i]);
+// The largest size among each part's gradients.
+void hyperadam_largest(int64_t runs, int64_t count, const Part* parts, float* out) {
+  for (int64_t p = 0; p < count; p++) out[p] = largest(parts[p].grad.data, parts[p].grad.bfloat16, runs * parts[p].grad.n);
 }
 
 // One round of sums of squares over all parts: (runs, 1+J), or (runs, S) given the totals of the first round.
@@ -81,8 +81,9 @@ void hyperadam_step(const Rule* rule, int32_t threads, int64_t runs, int64_t cou
           return;
         }
         step_block(k, norms[item.run], old, old, t);
-        window.close(part, at);
-        const float lr = (float)motions[item.part].lr, decay = (float)motions[item.part].decay;
+        const Motion& motion = motions[item.part];
+        window.close(part, at, (uint32_t)motion.seed);
+        const float lr = (float)motion.lr, decay = (float)motion.decay;
         load_lanes(w, part.param.data, part.param.bfloat16, base + i, lanes);
         for (int l = 0; l < B; l += V) store(w + l, load(w + l) - lr * (load(t.update + l) + decay * load(w + l)));
         store_lanes(w, part.param.data, part.param.bfloat16, base + i, lanes);
@@ -94,7 +95,7 @@ void hyperadam_step(const Rule* rule, int32_t threads, int64_t runs, int64_t cou
 // The reverse of a step, recomputing it. The part `d_next` holds the adjoints of the new state and, as its `grad`, of the
 // update; `d_old` takes those of the old state and, as its `param`, of the gradient. With a normalised state the pass over the
 // vector is made twice, since the adjoint of s needs a sum over all coordinates first.
-void hyperadam_step_back(const Rule* rule, int32_t threads, int64_t runs, const Part* part, const double* first,
+void hyperadam_step_back(const Rule* rule, int32_t threads, int64_t runs, int64_t, const Part* part, const double* first,
                          const double* second, const Part* d_next, const Part* d_old, double* d_weights) {
   const Shape k(*rule);
   const int64_t n = part->grad.n, own_floats = floats<WeightGradients>(k);

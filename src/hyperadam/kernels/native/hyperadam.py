@@ -5,12 +5,13 @@ from __future__ import annotations
 import ctypes
 from array import array
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from itertools import chain
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from hyperadam.kernels.base import Kernel, Part
+from hyperadam.kernels.base import Batch, Kernel, Motion, Part
 from hyperadam.kernels.native.library import load_functions, threads
 from hyperadam.kernels.packing import Weights, pack
 from hyperadam.rules.base import Sums
@@ -33,14 +34,14 @@ class _Rule(ctypes.Structure):
     )
 
 
-class Batch(NamedTuple):
-    """Parts as C reads them: its struct ``Part`` is a row of the table, its ``Motion`` a pair of the motions."""
+#: Numbers in a row of the table, and which of them are the gradient's address and kind: as the C struct ``Part`` has them.
+ROW, GRAD, GRAD_BFLOAT16 = 13, 1, 2
 
-    parts: Sequence[Part]  # keeps the tensors behind the addresses alive
-    runs: int
-    coordinates: int
+
+class NativeBatch(Batch):
+    """Parts as C reads them, a row of the table each."""
+
     table: array[int]
-    motions: array[float]
 
 
 class NativeKernel(Kernel):
@@ -58,60 +59,48 @@ class NativeKernel(Kernel):
         self._flat: Tensor
         self._rule: _Rule
 
-    def admit(self, parts: Iterable[Part], runs: int = 1) -> Batch:
-        parts, coordinates, table, motions = list(parts), 0, array("q"), array("d")
-        state_bfloat16, rows = BFLOAT16[self.state_dtype], self._rows
-        for part in parts:
-            grad, state, param, lr, decay, seed = part
-            size = grad.numel()
-            n = size // runs
-            addresses = [x.data_ptr() for x in state]
-            # the quick look; what it does not like is looked at again, and named
-            if not (
-                param.numel() == size
-                and all(x.numel() == size * r and x.is_contiguous() for x, r in zip(state, rows, strict=True))
-                and all(x.dtype is self.state_dtype and x.is_cpu for x in state)
-                and grad.is_contiguous()
-                and param.is_contiguous()
-                and grad.is_cpu
-                and param.is_cpu
-                and grad.dtype in BFLOAT16
-                and param.dtype in BFLOAT16
-            ):
-                self._check(part, runs)
-            table.extend((n, grad.data_ptr(), BFLOAT16[grad.dtype], n, param.data_ptr(), BFLOAT16[param.dtype]))
-            table.extend(addresses)
-            table.extend((state_bfloat16, seed))
-            motions.extend((lr, decay))
-            coordinates += size
-        return Batch(parts, runs, coordinates, table, motions)
+    def admit(self, parts: Iterable[Part], runs: int = 1) -> NativeBatch:
+        batch, table = NativeBatch(list(parts), runs), array("q")
+        for param, state in batch.parts:
+            n = self._check(param, state, runs)
+            table.extend((n, 0, 0, n, param.data_ptr(), BFLOAT16[param.dtype]))
+            table.extend(x.data_ptr() for x in state)
+            table.append(BFLOAT16[self.state_dtype])
+        batch.table = table
+        return batch
 
-    def largest(self, grads: Sequence[Tensor]) -> list[float]:
-        table = array("q")
-        for grad in grads:
-            if not (grad.is_cpu and grad.is_contiguous() and grad.dtype in BFLOAT16):
-                return super().largest(grads)
-            table.extend((grad.numel(), grad.data_ptr(), BFLOAT16[grad.dtype]))
-        out = array("f", bytes(4 * len(grads)))
-        self._functions["largest"](ctypes.c_int64(len(grads)), _address(table), _address(out))
+    def take(self, batch: NativeBatch, grads: Sequence[Tensor]) -> None:
+        for part, grad in zip(batch.parts, grads, strict=True):
+            # a quick look; what it does not like is looked at again, and named
+            if not (grad.is_cpu and grad.dtype in BFLOAT16 and grad.is_contiguous() and grad.numel() == part.param.numel()):
+                self._check_tensor("gradient", grad, part.param.numel())
+        batch.grads = grads
+        batch.table[GRAD::ROW] = array("q", [grad.data_ptr() for grad in grads])
+        batch.table[GRAD_BFLOAT16::ROW] = array("q", [BFLOAT16[grad.dtype] for grad in grads])
+
+    def largest(self, batch: NativeBatch) -> list[float]:
+        out = array("f", bytes(4 * len(batch.parts)))
+        self._functions["largest"](*self._table(batch), _address(out))
         return out.tolist()
 
-    def sums(self, batch: Batch, earlier: Sums) -> Tensor:
+    def sums(self, batch: NativeBatch, earlier: Sums) -> Tensor:
         columns = self.rule.state_size if earlier else 1 + self.rule.candidates
         out = torch.empty(batch.runs, columns, dtype=torch.float64)
         self._call("sums", batch, *_sums(earlier, 1), _tensor(out))
         return out
 
-    def step_(self, batch: Batch, sums: Sums) -> None:
-        self._call("step", batch, *_sums(sums, 2), _address(batch.motions), None)
+    def step_(self, batch: NativeBatch, sums: Sums, motions: Sequence[Motion]) -> None:
+        table = array("d", chain.from_iterable(motions))
+        self._call("step", batch, *_sums(sums, 2), _address(table), None)
+        batch.grads = ()
 
     # For the tape: the state is kept, and gone back through ---------------------------------------------------------
 
-    def step(self, batch: Batch, sums: Sums, new: Batch) -> None:
-        """One step that keeps the old state: the new one goes to the part ``new``, and the update to its ``param``."""
-        self._call("step", batch, *_sums(sums, 2), _address(batch.motions), _address(new.table))
+    def step(self, batch: NativeBatch, sums: Sums, new: NativeBatch) -> None:
+        """One step that keeps the old state: the new one goes to the part ``new``, the update to its ``param``."""
+        self._call("step", batch, *_sums(sums, 2), None, _address(new.table))
 
-    def step_back(self, batch: Batch, sums: Sums, d_new: Batch, d_old: Batch) -> Weights:
+    def step_back(self, batch: NativeBatch, sums: Sums, d_new: NativeBatch, d_old: NativeBatch) -> Weights:
         """From the adjoints of the new state and of the update, which is ``d_new.grad``: fills those of the old state and of
         the gradient, which is ``d_old.param``; returns those of the weights."""
         weights = self._weights()
@@ -121,17 +110,14 @@ class NativeKernel(Kernel):
         pieces = d_flat.float().split([x.numel() for x in weights])
         return Weights(*(d.view(x.shape) for d, x in zip(pieces, weights, strict=True)))
 
-    def _call(self, function: str, batch: Batch, *arguments: Any) -> None:
+    def _call(self, function: str, batch: NativeBatch, *arguments: Any) -> None:
         self._weights()
-        count = () if function == "step_back" else (ctypes.c_int64(len(batch.parts)),)
-        self._functions[function](
-            ctypes.byref(self._rule),
-            ctypes.c_int32(threads(batch.coordinates, GRAIN[function])),
-            ctypes.c_int64(batch.runs),
-            *count,
-            _address(batch.table),
-            *arguments,
-        )
+        count = ctypes.c_int32(threads(batch.coordinates, GRAIN[function]))
+        self._functions[function](ctypes.byref(self._rule), count, *self._table(batch), *arguments)
+
+    @staticmethod
+    def _table(batch: NativeBatch) -> tuple[ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p]:
+        return ctypes.c_int64(batch.runs), ctypes.c_int64(len(batch.parts)), _address(batch.table)
 
     def _weights(self) -> Weights:
         """The rule's meta-parameters as C reads them, packed anew when they have changed."""

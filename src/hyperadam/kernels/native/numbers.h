@@ -79,14 +79,12 @@ double sum_of_squares(const void* data, bool bfloat16, int64_t first, int64_t n)
 typedef uint32_t __attribute__((may_alias)) bits32;
 
 // The largest size among n numbers, found by their bits: what is not a number is larger than infinity.
-float largest(const Numbers& x) {
+float largest(const void* data, bool bfloat16, int64_t n) {
   uint32_t most = 0;
-  if (x.bfloat16) {
-    const uint16_t* data = (const uint16_t*)x.data;
-    for (int64_t i = 0; i < x.n; i++) most = std::max<uint32_t>(most, (data[i] & 0x7fffu) << 16);
+  if (bfloat16) {
+    for (int64_t i = 0; i < n; i++) most = std::max<uint32_t>(most, (((const uint16_t*)data)[i] & 0x7fffu) << 16);
   } else {
-    const bits32* data = (const bits32*)x.data;
-    for (int64_t i = 0; i < x.n; i++) most = std::max<uint32_t>(most, data[i] & 0x7fffffffu);
+    for (int64_t i = 0; i < n; i++) most = std::max<uint32_t>(most, ((const bits32*)data)[i] & 0x7fffffffu);
   }
   float value;
   memcpy(&value, &most, sizeof value);

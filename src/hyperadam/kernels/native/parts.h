@@ -21,7 +21,7 @@ class Window {
   // The block as it is to be read.
   BlockState open(const Part& part, const At& at) {
     if (!copied(part, at)) return in_place(part, at);
-    each_row(part, at, [&](float* row, void* data, int64_t first, uint32_t) {
+    each_row(part, at, [&](float* row, void* data, int64_t first) {
       load_lanes(row, data, part.state_bfloat16, first, at.lanes);
     });
     return copy();
@@ -30,11 +30,13 @@ class Window {
   // Where to write a block whose old contents do not matter.
   BlockState target(const Part& part, const At& at) { return copied(part, at) ? copy() : in_place(part, at); }
 
-  // Write back what was worked on in a copy.
-  void close(const Part& part, const At& at) {
+  // Write back what was worked on in a copy; `seed` is of the noise that rounds to bfloat16.
+  void close(const Part& part, const At& at, uint32_t seed = 0) {
     if (!copied(part, at)) return;
-    each_row(part, at, [&](const float* row, void* data, int64_t first, uint32_t stream) {
+    uint32_t stream = noise(seed, (uint32_t)at.run);
+    each_row(part, at, [&](const float* row, void* data, int64_t first) {
       if (!part.state_bfloat16) return store_lanes(row, data, false, first, at.lanes);
+      stream += 0x6c62272eu;
       uint16_t* to = (uint16_t*)data + first;
       for (int l = 0; l < at.lanes; l++) to[l] = to_bfloat16(row[l], noise(stream, (uint32_t)(first + l)));
     });
@@ -53,13 +55,12 @@ class Window {
     return {field(0), field(1), field(2), field(3), field(4), field(5)};
   }
 
-  // Call work(row of the copy, field, where its numbers begin, stream of noise) for every row of every field.
+  // Call work(row of the copy, field, where its numbers begin) for every row of every field.
   template <class Work>
   void each_row(const Part& part, const At& at, Work work) const {
-    uint32_t stream = noise((uint32_t)part.seed, (uint32_t)at.run);
     for (int f = 0; f < 6; f++)
       for (int j = 0; j < rows[f]; j++)
-        work(copies[f] + j * B, part.state[f], (at.run * rows[f] + j) * part.grad.n + at.first, stream += 0x6c62272eu);
+        work(copies[f] + j * B, part.state[f], (at.run * rows[f] + j) * part.grad.n + at.first);
   }
 
   std::array<int, 6> rows;

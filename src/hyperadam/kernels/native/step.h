@@ -12,7 +12,7 @@ struct Rule {
   const float* weights;
 };
 
-// n numbers at an address, as float or as bfloat16.
+// n numbers a run at an address, as float or as bfloat16.
 struct Numbers {
   int64_t n;
   void* data;
@@ -25,12 +25,12 @@ struct Part {
   Numbers grad, param;
   void* state[6];
   int64_t state_bfloat16;
-  int64_t seed;  // of the stochastic rounding of a bfloat16 state
 };
 
-// How a part's parameter moves: param -= lr * (update + decay * param).
+// How a part's parameter moves: param -= lr * (update + decay * param). The seed is of the stochastic rounding of a bfloat16
+// state, a whole number.
 struct Motion {
-  double lr, decay;
+  double lr, decay, seed;
 };
 
 // Rows of n contiguous coordinates for each of several runs; strides in floats.

@@ -1,0 +1,120 @@
+"""HyperAdam's step on a GPU: one pass over the moments for their norms, one over all state."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+import triton
+from torch import Tensor
+
+from hyperadam.kernels.packing import pack
+from hyperadam.kernels.triton import device as programs
+from hyperadam.kernels.triton.launch import OPTIONS, Part, launches
+from hyperadam.rules.base import Sums
+from hyperadam.rules.hyperadam import HyperAdamRule
+from hyperadam.rules.layers import NORM_GUARD
+
+#: Coordinates that a program of the step takes, and one of each round of sums: where the LSTM is,
+#: no more than the registers hold.
+BLOCK, SUM_BLOCKS = 32, (64, 32)
+#: How many programs share a part's coordinates in a sum, at most.
+SHARES = 1024
+
+
+class TritonKernel:
+    """HyperAdam's step on a GPU, in Triton.
+
+    It serves all options of the rule. State is float32 or bfloat16, and computed with in float32.
+    There are no atomics: the same input gives the same bits."""
+
+    name = "triton"
+
+    def __init__(self, rule: HyperAdamRule) -> None:
+        if not isinstance(rule, HyperAdamRule):
+            raise ValueError(f"rule must be a HyperAdamRule, got {type(rule).__name__}")
+        self.rule = rule
+        #: Constants of the three programs; 16 rows are the least that ``tl.dot`` takes.
+        self.rows = {"J": rule.candidates, "PAD": max(16, triton.next_power_of_2(rule.candidates))}
+        self.cell = {
+            **self.rows,
+            "S": rule.state_size,
+            "PREPROCESS": rule.preprocess,
+            "LSTM": rule.lstm is not None,
+        }
+        self.all = {
+            **self.cell,
+            "NORMALIZE": rule.normalize_state,
+            "BOUND": rule.decay_bound or 0.0,
+            "BETA_MAX": rule.beta_max,
+        }
+        self._padded: dict[torch.device, tuple[object, tuple[Tensor, Tensor]]] = {}
+
+    @torch.no_grad()
+    def sums(self, parts: Sequence[Part], earlier: Sums) -> Tensor:
+        """The next round's sums of squares over all parts: ``(runs, columns)`` in float64."""
+        runs, device = parts[0].grad.shape[0], parts[0].grad.device
+        width = self.rule.state_size if earlier else 1 + self.rule.candidates
+        total = torch.zeros(runs, width, dtype=torch.float64, device=device)
+        block = SUM_BLOCKS[len(earlier)]
+        with torch.cuda.device_of(total):
+            for table, count, state, _ in launches(parts, block, SHARES):
+                shares = total.new_empty(count, runs, width)
+                common = {"STATE": state, "BLOCK": block, **OPTIONS}
+                if earlier:
+                    tensors = (table, shares, *self._weights(device), _scales(earlier[0], device))
+                    programs.state_sums[count, runs](*tensors, **self.cell, **common)
+                else:
+                    programs.moment_sums[count, runs](table, shares, **self.rows, **common)
+                total += shares.sum(0)
+        return total
+
+    @torch.no_grad()
+    def step_(self, parts: Sequence[Part], sums: Sums) -> None:
+        """One step: overwrites each part's state, and moves its param."""
+        runs, device = parts[0].grad.shape[0], parts[0].grad.device
+        weights, scales = self._weights(device), [_scales(x, device) for x in sums]
+        with torch.cuda.device_of(parts[0].grad):
+            for table, count, state, param in launches(parts, BLOCK):
+                common = {"STATE": state, "WEIGHT": param, "BLOCK": BLOCK, **OPTIONS}
+                tensors = (table, *weights, scales[0], scales[-1])
+                programs.step[count, runs](*tensors, **self.all, **common)
+
+    def _weights(self, device: torch.device) -> tuple[Tensor, Tensor]:
+        """Matrices and columns on ``device``, made again only when the meta-parameters changed."""
+        key = [(x.data_ptr(), x._version) for x in self.rule.parameters()]
+        if device not in self._padded or self._padded[device][0] != key:
+            matrices, columns = self._pad()
+            self._padded[device] = key, (matrices.to(device), columns.to(device))
+        return self._padded[device][1]
+
+    def _pad(self) -> tuple[Tensor, Tensor]:
+        """Matrices ``(13, PAD, PAD)`` and columns ``(9, PAD)``, padded with zeros."""
+        weights, (J, pad) = pack(self.rule), self.rows.values()
+        inputs = J if self.rule.preprocess else 1
+        zeros = torch.zeros(13 * pad + 9, pad, device=weights.theta_q.device)
+        matrices, columns = zeros[: 13 * pad].view(13, pad, pad), zeros[13 * pad :]
+        for place, theta in (
+            (programs.XL, weights.theta_l[:, :inputs]),
+            (programs.SL, weights.theta_l[:, inputs:]),
+            (programs.MD, weights.theta_d[:, :J]),
+            (programs.SD, weights.theta_d[:, J:]),
+            (programs.SQ, weights.theta_q),
+        ):
+            for index, block in enumerate(theta.split(J), start=place.value):
+                matrices[index, : len(block), : block.shape[1]] = block
+        for place, column in (
+            (programs.P, weights.theta_p),
+            (programs.BP, weights.b_p),
+            (programs.BL, weights.b_l),
+            (programs.BD, weights.b_d),
+            (programs.BQ, weights.b_q),
+        ):
+            for index, block in enumerate(column.split(J), start=place.value):
+                columns[index, : len(block)] = block[:, 0]
+        return matrices, columns
+
+
+def _scales(sums: Tensor, device: torch.device) -> Tensor:
+    """One over each guarded norm: a sum of squares may leave float32's range, its root does not."""
+    return torch.rsqrt(sums.to(device, torch.float64) + NORM_GUARD).float().contiguous()

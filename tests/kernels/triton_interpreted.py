@@ -1,0 +1,234 @@
+"""The Triton kernel in Triton's interpreter, against the rule. Run by test_triton.py, in a process
+where TRITON_INTERPRET is set: a few hundredths of a second a program, so that sizes are small."""
+
+import pytest
+import torch
+import triton
+import triton.language as tl
+
+from hyperadam.kernels.triton import Part, TritonKernel, device, hyperadam, launch
+from hyperadam.rules import DMRule, HyperAdamState
+from tests.rules.cases import HYPERADAM_OPTIONS
+from tests.rules.cases import hyperadam as make_rule
+
+RUNS, SIZES = 2, (37, 0, 6)
+STEP, DECAY = 0.01, (0.1, 0.0, 0.3)
+
+
+def gradients(steps, runs, n, seed=0):
+    """Away from zero: there the rule itself is too steep for float32 to agree on."""
+    g = torch.randn(steps, runs, n, generator=torch.Generator().manual_seed(seed))
+    return g + 0.3 * g.sign()
+
+
+def error(actual, expected):
+    """The largest difference beside the largest number."""
+    if not expected.numel():
+        return 0.0
+    difference = (actual.double() - expected.double()).abs().max()
+    return (difference / expected.double().abs().max().clamp(min=1e-30)).item()
+
+
+def twin(rule, dtype):
+    copy = type(rule)(**rule.config).to(dtype)
+    copy.load_state_dict(rule.state_dict())
+    return copy
+
+
+def totals(kernel, parts):
+    sums = ()
+    for _ in range(kernel.rule.rounds):
+        sums += (kernel.sums(parts, sums),)
+    return sums
+
+
+def zeros(rule, runs, n, dtype=torch.float32):
+    return rule.init_state(torch.zeros(runs, n, dtype=dtype))
+
+
+@pytest.mark.parametrize("name", HYPERADAM_OPTIONS)
+def test_steps_in_parts_equal_the_rule_on_one_vector(name):
+    rule, n = make_rule(HYPERADAM_OPTIONS[name]), sum(SIZES)
+    kernel, grads = TritonKernel(rule), gradients(3, RUNS, n)
+    start = 0.01 * gradients(1, RUNS, n, seed=1)[0]
+    params = [x.contiguous() for x in start.split(SIZES, -1)]
+    states = [zeros(rule, RUNS, size) for size in SIZES]
+    for g in grads:
+        shares = [x.contiguous() for x in g.split(SIZES, -1)]
+        tensors = zip(shares, states, params, strict=True)
+        parts = [Part(*x, STEP, decay) for x, decay in zip(tensors, DECAY, strict=True)]
+        kernel.step_(parts, totals(kernel, parts))
+
+    for dtype in (torch.float64, torch.float32):
+        reference, w = twin(rule, dtype), start.to(dtype)
+        state = zeros(reference, RUNS, n, dtype)
+        decay = torch.tensor(DECAY, dtype=dtype).repeat_interleave(torch.tensor(SIZES))
+        with torch.no_grad():
+            for g in grads.to(dtype):
+                d, state = reference(g, state)
+                w = w - STEP * (d + decay * w)
+        # a sum of J terms of either sign
+        assert error(torch.cat(params, -1), w) < 3e-6
+        for field, *values, expected in zip(HyperAdamState._fields, *states, state, strict=True):
+            assert error(torch.cat(values, -1), expected) < 1e-6, (field, dtype)
+
+
+def test_sums_beyond_float32_are_right():
+    """Each square fits float32, their sum does not; and the step that follows is the rule's."""
+    rule = make_rule({"candidates": 3, "decay_bound": 0.97})
+    kernel, n = TritonKernel(rule), 4096
+    grad = torch.full((1, n), 3e18)
+    state = zeros(rule, 1, n)
+    state.m.fill_(2e18)
+    (total,) = totals(kernel, [Part(grad, state, torch.zeros(1, n), STEP)])
+    expected = torch.tensor([[3e18**2 * n, *[2e18**2 * n] * 3]], dtype=torch.float64)
+    torch.testing.assert_close(total, expected, rtol=1e-6, atol=0)
+
+    here = HyperAdamState(*(x[..., :40].contiguous() for x in state))
+    reference = twin(rule, torch.float64)
+    with torch.no_grad():
+        exact = HyperAdamState(*(x.double() for x in here))
+        d, new = reference(grad[:, :40].double(), exact, (total,))
+    param = torch.zeros(1, 40)
+    kernel.step_([Part(grad[:, :40].contiguous(), here, param, 1.0)], (total,))
+    assert error(param, -d) < 3e-6
+    for value, expected in zip(here, new, strict=True):
+        assert error(value, expected) < 1e-6
+
+
+def test_few_programs_share_many_coordinates(monkeypatch):
+    monkeypatch.setattr(hyperadam, "SHARES", 2)
+    rule = make_rule({"candidates": 7, "normalize_state": True})
+    kernel, (g, m) = TritonKernel(rule), gradients(2, 1, 333)
+    state = zeros(rule, 1, 333)
+    state.m.copy_(m * torch.arange(1, 8)[:, None])
+    reference = twin(rule, torch.float64)
+    with torch.no_grad():
+        exact = HyperAdamState(*(x.double() for x in state))
+        expected = reference.total_sums([(g.double(), exact)])
+    for actual, total in zip(totals(kernel, [Part(g, state, m, STEP)]), expected, strict=True):
+        assert actual.dtype == torch.float64
+        torch.testing.assert_close(actual, total, rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize("name", ["paper", "bounded", "neither-normalized"])
+def test_zero_gradients_leave_all_finite_and_the_param_alone(name):
+    rule = make_rule(HYPERADAM_OPTIONS[name])
+    kernel, state, param = TritonKernel(rule), zeros(rule, 1, 20), torch.ones(1, 20)
+    for _ in range(2):
+        parts = [Part(torch.zeros(1, 20), state, param, STEP)]
+        kernel.step_(parts, totals(kernel, parts))
+    assert torch.equal(param, torch.ones(1, 20))
+    assert all(x.isfinite().all() for x in state)
+
+
+def test_saturated_gates_and_decay_rates_match_the_rule():
+    rule = make_rule({}, seed=3)
+    with torch.no_grad():
+        for value in rule.parameters():
+            value *= 20
+    kernel, reference, grads = TritonKernel(rule), twin(rule, torch.float64), gradients(10, 1, 32)
+    state, expected = zeros(rule, 1, 32), zeros(rule, 1, 32, torch.float64)
+    param, w = torch.zeros(1, 32), torch.zeros(1, 32, dtype=torch.float64)
+    for g in grads:
+        parts = [Part(g, state, param, 1.0)]
+        kernel.step_(parts, totals(kernel, parts))
+        with torch.no_grad():
+            d, expected = reference(g.double(), expected)
+        w -= d
+    assert error(param, w) < 1e-4
+
+
+def test_a_kernel_follows_its_rule():
+    rule, (g,) = make_rule({"candidates": 3}), gradients(1, 1, 20)
+    kernel, moved = TritonKernel(rule), []
+    for _ in range(2):
+        parts = [Part(g, zeros(rule, 1, 20), torch.zeros(1, 20), 1.0)]
+        kernel.step_(parts, totals(kernel, parts))
+        moved.append(parts[0].param)
+        with torch.no_grad():
+            expected, _ = rule(g, zeros(rule, 1, 20))
+            rule.b_q += 1
+        assert error(moved[-1], -expected) < 3e-6
+    assert error(*moved) > 1e-2
+
+
+def one_step(rule, state, seed):
+    g = gradients(1, 1, state.m.shape[-1])[0]
+    part, kernel = Part(g, state, torch.zeros_like(g), STEP, seed=seed), TritonKernel(rule)
+    kernel.step_([part], totals(kernel, [part]))
+    return part.state
+
+
+def test_bfloat16_state_is_rounded_by_chance():
+    rule, n = make_rule({"candidates": 14, "decay_bound": 0.97}), 125
+    start = one_step(rule, zeros(rule, 1, n, torch.bfloat16), seed=4)
+    full = one_step(rule, HyperAdamState(*(x.float() for x in start)), seed=5)
+    state, again, other = (
+        # each from a copy
+        one_step(rule, HyperAdamState(*(x.clone() for x in start)), seed)
+        for seed in (5, 5, 6)
+    )
+    every = []
+    for field, exact, x, y, z in zip(state._fields, full, state, again, other, strict=True):
+        assert x.dtype == torch.bfloat16
+        assert torch.equal(x, y), field
+        assert not torch.equal(x, z), field
+        off = (x.double() - exact.double()) / exact.double().abs()
+        assert off.abs().max() < 2**-7, field
+        # one deviates by 2^-8 at most, the mean of 1750 by a 40th of that
+        assert off.mean().abs() < 4 * 2**-8 / 40, field
+        every.append(off[0])
+    # rows and fields go their own ways: variances add up
+    off = torch.cat(every)
+    assert 0.5 < off.sum(0).var() / off.var(1).sum() < 1.5
+
+
+@triton.jit
+def rounded_up(x, y, BLOCK: tl.constexpr):
+    """``y = x`` with the largest noise there is."""
+    at = tl.arange(0, BLOCK)[None, :]
+    device.store(y, tl.load(x + at), at * 0 + 0xFFFF, 0, 1, 0, at, BLOCK)
+
+
+def test_infinite_and_undefined_numbers_survive_rounding():
+    x, y = torch.tensor([torch.inf, -torch.inf, torch.nan, 1.0]), torch.zeros(4).bfloat16()
+    x.view(torch.int32)[2] = 2**31 - 1  # all bits, as NVIDIA's GPUs have it: noise would carry over
+    rounded_up[(1,)](x, y, BLOCK=4)
+    torch.testing.assert_close(y.float(), x, rtol=0, atol=0, equal_nan=True)
+
+
+def test_params_of_several_dtypes_move_alike():
+    rule, (g,) = make_rule({"candidates": 3, "decay_bound": 0.97}), gradients(1, 1, 20)
+    kernel, start = TritonKernel(rule), torch.arange(20.0)[None] / 4
+    dtypes = (torch.float32, torch.bfloat16, torch.float16)
+    parts = [Part(g, zeros(rule, 1, 20), start.to(dtype), STEP, 0.5) for dtype in dtypes]
+    kernel.step_(parts, totals(kernel, parts))
+    full, brain, half = (part.param for part in parts)
+    assert torch.equal(half, full.half())
+    # the interpreter cuts off where a GPU rounds to nearest
+    assert torch.equal(brain, (full.view(torch.int32) & -65536).view(torch.float32).bfloat16())
+
+
+def test_many_parts_take_few_launches():
+    rule, n = make_rule({"candidates": 3}), 100
+    parts = 300 * [Part(torch.zeros(1, n), zeros(rule, 1, n), torch.zeros(1, n), STEP)]
+    first, second = launch.launches(parts, block=32)
+    assert (first.programs, second.programs) == (4 * 256, 4 * 44)
+    (limited,) = launch.launches(parts[:2], block=32, limit=3)
+    assert limited.programs == 6
+
+
+def test_what_it_cannot_do_is_refused():
+    rule = make_rule({"candidates": 3})
+    kernel, g = TritonKernel(rule), torch.zeros(1, 4)
+    with pytest.raises(ValueError, match="rule must be a HyperAdamRule, got DMRule"):
+        TritonKernel(DMRule())
+    good = Part(g, zeros(rule, 1, 4), g.clone(), STEP)
+    for bad, name in (
+        (good._replace(state=zeros(rule, 1, 4, torch.float64)), "state"),
+        (good._replace(grad=g.double()), "grad"),
+        (good._replace(param=g.double()), "param"),
+    ):
+        with pytest.raises(ValueError, match=f"{name} must be .*float64"):
+            kernel.sums([bad], ())
