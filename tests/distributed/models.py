@@ -29,14 +29,17 @@ def normalizing() -> HyperAdamRule:
 #: Every rule, with the all-reduces that a step of it takes.
 OPTIMIZERS: dict[str, tuple[Callable[..., LearnedOptimizer], int]] = {
     "hyperadam": (HyperAdam, 1),
-    "normalizing": (lambda params, **options: HyperAdam(params, weights=normalizing(), **options), 2),
+    "normalizing": (
+        lambda params, **options: HyperAdam(params, weights=normalizing(), **options),
+        2,
+    ),
     "rnnprop": (RNNprop, 0),
     "dm": (DMOptimizer, 0),
 }
 
 
 class Net(nn.Module):
-    """Sizes that no number of ranks divides, and a parameter of one number, of which most ranks hold nothing."""
+    """Sizes that no number of ranks divides, and one number of which most ranks hold nothing."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -106,7 +109,10 @@ def full(x: Any) -> Tensor:
 
 
 def params_of(model: nn.Module) -> dict[str, Tensor]:
-    return {name.removeprefix("module."): full(p) for name, p in model.named_parameters()}
+    """All parameters whole, by the names that they have in an unwrapped model."""
+    wrappers = ("module.", "_fsdp_wrapped_module.")
+    named = ((name, full(p)) for name, p in model.named_parameters())
+    return {name.removeprefix(wrappers[0]).removeprefix(wrappers[1]): p for name, p in named}
 
 
 def distance(here: dict[str, Tensor], there: dict[str, Tensor]) -> float:
@@ -116,14 +122,21 @@ def distance(here: dict[str, Tensor], there: dict[str, Tensor]) -> float:
     return torch.stack(gaps).max().item()
 
 
-def alone(kind: Callable[[], nn.Module], name: str, steps: Iterable[int] = range(5), **options: Any) -> dict[str, Tensor]:
+def alone(
+    kind: Callable[[], nn.Module],
+    name: str,
+    steps: Iterable[int] = range(5),
+    **options: Any,
+) -> dict[str, Tensor]:
     """Parameters after training on one process, with nothing split."""
     model = make(kind)
     train(model, OPTIMIZERS[name][0](model.parameters(), **options), steps)
     return params_of(model)
 
 
-def zero_redundancy(params: Any, make_optimizer: Callable[..., LearnedOptimizer], **options: Any) -> Any:
-    from torch.distributed.optim import ZeroRedundancyOptimizer  # its import warns of what torch itself has deprecated
+def zero_redundancy(params: Any, make_optimizer: Callable[..., Any], **options: Any) -> Any:
+    from torch.distributed.optim import (
+        ZeroRedundancyOptimizer,
+    )  # its import warns of what torch itself has deprecated
 
     return ZeroRedundancyOptimizer(params, make_optimizer, **options)

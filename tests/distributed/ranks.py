@@ -1,4 +1,4 @@
-"""Starts ranks on this machine, gloo between them, and brings back what each returned or how it failed."""
+"""Starts ranks on this machine, gloo between them: what each returned, or how it failed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,12 @@ GRACE = 5
 #: Ranks are forks of one server that has torch loaded: starting four of them costs no four imports.
 SERVER = multiprocessing.get_context("forkserver")
 SERVER.set_forkserver_preload(
-    ["torch.distributed.checkpoint.state_dict", "torch.distributed.fsdp", "torch.distributed.tensor", "hyperadam"]
+    [
+        "torch.distributed.checkpoint.state_dict",
+        "torch.distributed.fsdp",
+        "torch.distributed.tensor",
+        "hyperadam",
+    ]
 )
 
 
@@ -37,7 +42,8 @@ def run_ranks(count: int, work: Callable[..., Any], *args: Any) -> list[Any]:
         sys.path.insert(0, ROOT)  # a rank imports `work` by its name
     with tempfile.TemporaryDirectory() as folder:
         # the ranks meet at a file: no port that somebody else could take first
-        started = [_start(rank, count, f"file://{folder}/meeting", work, args) for rank in range(count)]
+        meeting = f"file://{folder}/meeting"
+        started = [_start((rank, count, meeting, work, args)) for rank in range(count)]
         try:
             return _collect(started)
         finally:
@@ -46,21 +52,27 @@ def run_ranks(count: int, work: Callable[..., Any], *args: Any) -> list[Any]:
                 process.join()
 
 
-def _start(rank: int, count: int, meeting: str, work: Callable[..., Any], args: Any) -> tuple[Any, Connection]:
+def _start(job: tuple[Any, ...]) -> tuple[Any, Connection]:
     here, there = SERVER.Pipe(duplex=False)
-    process = SERVER.Process(target=_rank, args=(there, rank, count, meeting, work, args), daemon=True)
+    process = SERVER.Process(target=_rank, args=(there, *job), daemon=True)
     process.start()
     there.close()
     return process, here
 
 
-def _rank(report: Connection, rank: int, count: int, meeting: str, work: Callable[..., Any], args: Any) -> None:
+def _rank(report: Connection, rank: int, count: int, meeting: str, work: Any, args: Any) -> None:
     import torch
     import torch.distributed as dist
 
     torch.set_num_threads(1)
     try:
-        dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=count, timeout=timedelta(seconds=LIMIT // 2))
+        dist.init_process_group(
+            "gloo",
+            init_method=meeting,
+            rank=rank,
+            world_size=count,
+            timeout=timedelta(seconds=LIMIT // 2),
+        )
         good, value = True, work(rank, *args)
     except BaseException:
         good, value = False, traceback.format_exc()
@@ -86,5 +98,6 @@ def _collect(started: list[tuple[Any, Connection]]) -> list[Any]:
                 end = min(end, time.monotonic() + GRACE)
     errors |= dict.fromkeys(rank_of.values(), "did not end in time")
     if errors:
-        raise RankError("\n".join(f"rank {rank}: {error}" for rank, error in sorted(errors.items())))
+        lines = [f"rank {rank}: {error}" for rank, error in sorted(errors.items())]
+        raise RankError("\n".join(lines))
     return [results[rank] for rank in range(len(started))]

@@ -1,4 +1,4 @@
-"""``torch.distributed.checkpoint``: saved on two ranks, loaded on one, two or four, training goes on as if never stopped."""
+"""``torch.distributed.checkpoint``: saved on two ranks, loaded on one, two or four."""
 
 from __future__ import annotations
 
@@ -24,13 +24,27 @@ from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel
 
-from .models import OPTIMIZERS, TOLERANCE, Even, Net, alone, distance, make, params_of, train, zero_redundancy
+from .models import (
+    OPTIMIZERS,
+    TOLERANCE,
+    Even,
+    Net,
+    alone,
+    distance,
+    make,
+    params_of,
+    train,
+    zero_redundancy,
+)
 from .ranks import run_ranks
 
 #: Written by all ranks together, each its own share.
 SHARDED = {"plain": {}, "flat": {"flatten_optimizer_state_dict": True}}
 #: Written by the first rank, which has been given all of it.
-WHOLE = {"whole": {"full_state_dict": True}, "offloaded": {"full_state_dict": True, "cpu_offload": True}}
+WHOLE = {
+    "whole": {"full_state_dict": True},
+    "offloaded": {"full_state_dict": True, "cpu_offload": True},
+}
 WRAPPERS = ("ddp", "fsdp2")
 RULES = ("hyperadam", "dm")
 FORMS = (*SHARDED, *WHOLE, "broadcast")
@@ -53,10 +67,10 @@ def start(wrapper: str, name: str, shift: float = 0.0) -> tuple[Any, Any]:
 
 
 def states(model: nn.Module, opt: Any, options: dict[str, bool]) -> dict[str, Any]:
-    model_options = {key: value for key, value in options.items() if key != "flatten_optimizer_state_dict"}
+    given = StateDictOptions(**options)
     return {
-        "model": get_model_state_dict(model, options=StateDictOptions(**model_options)),
-        "opt": get_optimizer_state_dict(model, opt, options=StateDictOptions(**options)),
+        "model": get_model_state_dict(model, options=given),
+        "opt": get_optimizer_state_dict(model, opt, options=given),
     }
 
 
@@ -78,7 +92,7 @@ def save(rank: int, folder: Path, name: str) -> dict[str, dict[str, Tensor]]:
 
 
 def resumed(rank: int, wrapper: str, name: str, folder: Path) -> Iterator[tuple[str, Any]]:
-    """Models that have taken over a checkpoint, and taken three more steps, by the form of the checkpoint."""
+    """Models that have taken over a checkpoint of each form, and three more steps."""
     for form in FORMS:
         model, opt = start(wrapper, name, shift=0.1)
         if form in SHARDED:
@@ -92,9 +106,9 @@ def resumed(rank: int, wrapper: str, name: str, folder: Path) -> Iterator[tuple[
             options = {"full_state_dict": True, "broadcast_from_rank0": True}
             path = folder / "offloaded.pt"
             loaded = torch.load(path, weights_only=True) if rank == 0 else {"model": {}, "opt": {}}
-        model_options = {key: value for key, value in options.items() if key != "flatten_optimizer_state_dict"}
-        set_model_state_dict(model, loaded["model"], options=StateDictOptions(**model_options))
-        set_optimizer_state_dict(model, opt, loaded["opt"], options=StateDictOptions(**options))
+        given = StateDictOptions(**options)
+        set_model_state_dict(model, loaded["model"], options=given)
+        set_optimizer_state_dict(model, opt, loaded["opt"], options=given)
         assert {int(state["step"]) for state in opt.state.values()} == {3}
         assert [group["lr"] for group in opt.param_groups][1] == 0.002
         train(model, opt, range(3, 6))
@@ -102,7 +116,11 @@ def resumed(rank: int, wrapper: str, name: str, folder: Path) -> Iterator[tuple[
 
 
 def load(
-    rank: int, folder: Path, name: str, ends: dict[str, dict[str, Tensor]], wrappers: tuple[str, ...]
+    rank: int,
+    folder: Path,
+    name: str,
+    ends: dict[str, dict[str, Tensor]],
+    wrappers: tuple[str, ...],
 ) -> dict[tuple[str, str, str], float]:
     gaps = {}
     for saved in WRAPPERS:
@@ -133,7 +151,7 @@ def test_training_goes_on(saved: Saved, ranks: int) -> None:
         assert len(gaps) == len(WRAPPERS) * len(wrappers) * len(FORMS)
         assert max(gaps.values()) < TOLERANCE, gaps
         if ranks == 2:
-            assert all(gaps[wrapper, wrapper, form] == 0 for wrapper in WRAPPERS for form in FORMS), gaps
+            assert not any(gaps[same, same, form] for same in WRAPPERS for form in FORMS), gaps
 
 
 def test_state_dicts_fit_other_placements() -> None:
@@ -166,7 +184,8 @@ def split(model: nn.Module) -> nn.Module:
     if dist.get_world_size() == 2:
         return fully_shard(model)
     mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("data", "tensor"))
-    model = parallelize_module(model, mesh["tensor"], {"up": ColwiseParallel(), "down": RowwiseParallel()})
+    plan = {"up": ColwiseParallel(), "down": RowwiseParallel()}
+    model = parallelize_module(model, mesh["tensor"], plan)
     return fully_shard(model, mesh=mesh["data"])
 
 
@@ -184,7 +203,7 @@ def other_ways(rank: int) -> dict[str, float]:
             opt = OPTIMIZERS[name][0](model.parameters())
             get_optimizer_state_dict(model, opt)  # makes the state: it must not move it
             train(model, opt, range(6))
-            gaps[f"{name}: asked for the state before the first step, {wrapper}"] = distance(params_of(model), end)
+            gaps[f"{name}: asked at the start, {wrapper}"] = distance(params_of(model), end)
 
         (model, opt), (twin, twin_opt) = zero(name), zero(name)
         train(model, opt, range(3))
@@ -202,8 +221,7 @@ def other_ways(rank: int) -> dict[str, float]:
         twin_opt.load_state_dict(opt.state_dict())  # each rank its own
         train(twin, twin_opt, range(3, 6))
         with FullyShardedDataParallel.summon_full_params(twin):
-            params = {key.removeprefix("_fsdp_wrapped_module."): p for key, p in params_of(twin).items()}
-        gaps[f"{name}: FSDP1"] = distance(params, end)
+            gaps[f"{name}: FSDP1"] = distance(params_of(twin), end)
     return gaps
 
 

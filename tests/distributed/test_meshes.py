@@ -17,11 +17,12 @@ from .ranks import run_ranks
 
 
 def tensor_parallel(mesh: DeviceMesh) -> nn.Module:
-    return parallelize_module(make(Even), mesh, {"up": ColwiseParallel(), "down": RowwiseParallel()})
+    plan = {"up": ColwiseParallel(), "down": RowwiseParallel()}
+    return parallelize_module(make(Even), mesh, plan)
 
 
 def compare(model: nn.Module, kind: type[nn.Module], name: str) -> float:
-    """How far training ends from that of one process, with as many all-reduces as there are rounds of norms."""
+    """How far training ends from that of one process; each round of norms is one all-reduce."""
     make_optimizer, rounds = OPTIMIZERS[name]
     opt = make_optimizer(model.parameters())
     assert train(model, opt) == 5 * rounds
@@ -54,9 +55,10 @@ def on_four(rank: int) -> dict[str, float]:
         gaps[f"FSDP2 + TP {name}"] = compare(model, Even, name)
 
         # tensor parallel alone, in two copies that each train on their own
-        gaps[f"TP on half of the ranks {name}"] = compare(tensor_parallel(mesh["tensor"]), Even, name)
+        model = tensor_parallel(mesh["tensor"])
+        gaps[f"TP on half of the ranks {name}"] = compare(model, Even, name)
 
-    crossing = [distribute_tensor(torch.ones(4), mesh[dim], [Shard(0)]) for dim in ("data", "tensor")]
+    crossing = [distribute_tensor(torch.ones(4), mesh[dim], [Shard(0)]) for dim in mesh.mesh_dim_names]
     opt = HyperAdam([p.requires_grad_() for p in crossing])
     with pytest.raises(RuntimeError, match=r"meshes of ranks .* none spans the rest"):
         opt.step()

@@ -1,4 +1,4 @@
-"""A gradient that is not finite on one rank: all ranks refuse the step together, and nothing has changed anywhere."""
+"""A gradient that is not finite on one rank: all ranks refuse the step, and nothing has changed."""
 
 from __future__ import annotations
 

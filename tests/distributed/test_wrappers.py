@@ -1,4 +1,4 @@
-"""DDP, FSDP1, ZeRO, steps in the backward pass and pipelines: the numbers of one process, or a clear refusal."""
+"""DDP, FSDP1, ZeRO, steps in the backward pass, pipelines: one process's numbers, or a refusal."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_data_parallel() -> None:
 def data_parallel(rank: int) -> dict[str, float]:
     gaps = {}
     for name, (make_optimizer, _) in OPTIMIZERS.items():
-        # in float64: the mean over two halves of a batch is rounded differently, and DM looks at logarithms of it
+        # in float64: two halves of a batch are rounded otherwise than all of it
         wrapped, plain = DistributedDataParallel(make(Net).double()), make(Net).double()
         theirs = make_optimizer(wrapped.parameters(), state_dtype=torch.float64)
         ours = make_optimizer(plain.parameters(), state_dtype=torch.float64)
@@ -51,7 +51,7 @@ def data_parallel(rank: int) -> dict[str, float]:
             backward(wrapped, halves[rank])
             backward(plain, torch.cat(halves))
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(dist, "all_reduce", None)  # each rank has all of the gradient: nobody to ask
+                patch.setattr(dist, "all_reduce", None)  # each rank has the whole gradient
                 theirs.step()
             ours.step()
         gaps[name] = distance(params_of(wrapped), params_of(plain))
@@ -87,7 +87,7 @@ def wrap(kind: type[nn.Module]) -> nn.Module:
 
 def gathered(model: Any) -> dict[str, Tensor]:
     with FullyShardedDataParallel.summon_full_params(model):
-        return {name.removeprefix("_fsdp_wrapped_module."): p for name, p in params_of(model).items()}
+        return params_of(model)
 
 
 @pytest.mark.parametrize("ranks", [2, 4])
@@ -124,7 +124,8 @@ def zero(rank: int) -> dict[str, float]:
         state_dtype=torch.bfloat16,
     )
     train(model, opt)
-    gaps["bfloat16"] = distance(params_of(model), alone(OneTensor, "hyperadam", state_dtype=torch.bfloat16))
+    end = alone(OneTensor, "hyperadam", state_dtype=torch.bfloat16)
+    gaps["bfloat16"] = distance(params_of(model), end)
     with pytest.raises(ValueError, match=r"functional optimizer equivalent for .*HyperAdam"):
         zero_redundancy(model.parameters(), hyperadam.HyperAdam, overlap_with_ddp=True)
     return gaps
@@ -163,7 +164,8 @@ def pipeline(rank: int) -> dict[str, float]:
     for name, (make_optimizer, _) in OPTIMIZERS.items():
         model = make(Net)
         params = list(model.parameters())
-        opt = make_optimizer(params[:3] if rank == 0 else params[3:], process_group=dist.group.WORLD)
+        mine = params[:3] if rank == 0 else params[3:]
+        opt = make_optimizer(mine, process_group=dist.group.WORLD)
         for step in STEPS:
             backward(model, batch(step))
             opt.step()
@@ -179,7 +181,10 @@ def split_pipeline(rank: int) -> dict[str, float]:
     mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("stages", "within"))["within"]
     plan = {"up": ColwiseParallel(), "down": RowwiseParallel()}
     for name in ("hyperadam", "normalizing"):
-        for model in (fully_shard(make(Net), mesh=mesh), parallelize_module(make(Even), mesh, plan)):
+        for model in (
+            fully_shard(make(Net), mesh=mesh),
+            parallelize_module(make(Even), mesh, plan),
+        ):
             kind = Net if hasattr(model, "first") else Even
             opt = OPTIMIZERS[name][0](model.parameters(), process_group=dist.group.WORLD)
             assert train(model, opt) == 5 * OPTIMIZERS[name][1]

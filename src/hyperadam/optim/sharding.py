@@ -1,4 +1,4 @@
-"""Parameters split over ranks: whose sums make the norms whole, and state that is sharded as its parameter is."""
+"""Parameters split over ranks: whose sums make the norms whole, and state sharded as they are."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def local(x: Any) -> Tensor:
     """This rank's own share of a tensor: all of it, unless it is a ``DTensor``."""
     if is_dtensor(x):
         x = x.to_local()
-        if hasattr(x, "trigger_wait"):  # still on its way: a kernel that takes its address would not wait
+        if hasattr(x, "trigger_wait"):  # still on its way, of which its address would not tell
             x = x.trigger_wait()
     return x
 
@@ -36,24 +36,26 @@ def local_grad(p: Any) -> Tensor:
 
 
 def rows_like(p: Any, rows: Tensor) -> Tensor:
-    """``rows (count, *local shape)`` as state of ``p``: a ``DTensor`` split along the same dimension if ``p`` is one."""
+    """``rows (count, *local shape)`` as state of ``p``, split as it is if it is a ``DTensor``."""
     if not is_dtensor(p):
         return rows
     from torch.distributed.tensor import DTensor
 
     shape = torch.Size((len(rows), *p.shape))
     stride = tuple(math.prod(shape[i + 1 :]) for i in range(len(shape)))
-    return DTensor.from_local(rows, p.device_mesh, _row_placements(p), run_check=False, shape=shape, stride=stride)
+    placed = p.device_mesh, _row_placements(p)
+    return DTensor.from_local(rows, *placed, run_check=False, shape=shape, stride=stride)
 
 
 def local_rows(p: Any, saved: Any) -> Tensor:
-    """This rank's share of ``saved (count, *p.shape)``, state of ``p`` that may be whole, or split in another way."""
+    """This rank's share of ``saved (count, *p.shape)``, which may be whole or split otherwise."""
     if not is_dtensor(p):
         return saved.full_tensor() if is_dtensor(saved) else saved
     if not is_dtensor(saved):
         from torch.distributed.tensor import DTensor, Replicate
 
-        saved = DTensor.from_local(saved, p.device_mesh, [Replicate()] * p.device_mesh.ndim, run_check=False)
+        whole = [Replicate()] * p.device_mesh.ndim
+        saved = DTensor.from_local(saved, p.device_mesh, whole, run_check=False)
     return local(saved.redistribute(p.device_mesh, _row_placements(p)))
 
 
@@ -107,20 +109,20 @@ class Ranks:
 
 
 def find_ranks(optimizer: Any, params: Iterable[Any], process_group: Any) -> Ranks | None:
-    """Over whom sums are added up; ``None``: this rank holds all. Raises where it cannot be known."""
+    """Over whom sums are added up; ``None``: this rank holds all. Raises if it cannot be known."""
     params = list(params)
     if any(optimizer in getattr(p, "_in_backward_optimizers", ()) for p in params):
         raise RuntimeError(
-            f"{type(optimizer).__name__} takes norms over all gradients together, and here it steps "
-            "one parameter at a time during the backward pass: call step() after it instead"
+            f"{type(optimizer).__name__} takes norms over all gradients together, and here it "
+            "steps one parameter at a time in the backward pass: call step() after it instead"
         )
     meshes = [p.device_mesh for p in params if is_dtensor(p)]
     mesh = max(meshes, key=lambda mesh: mesh.size(), default=None)
     ranks = _members(mesh)
     if not all(ranks.issuperset(_members(other)) for other in meshes):
         raise RuntimeError(
-            f"the parameters lie on device meshes of ranks {sorted(ranks)} and others, of which none "
-            "spans the rest, expected one that does"
+            f"the parameters lie on device meshes of ranks {sorted(ranks)} and others, "
+            "of which none spans the rest, expected one that does"
         )
     if process_group is not None:
         return Ranks([process_group], max(1, len(ranks)))
@@ -140,17 +142,16 @@ def _members(mesh: Any) -> set[int]:
 
 
 def check_group(process_group: Any) -> None:
-    """Refuse what is no group, as that of a rank outside of it is none."""
+    """Refuse what is no group; a rank outside of one has been given something else for it."""
     if process_group is not None and not isinstance(process_group, dist.ProcessGroup):
-        raise TypeError(
-            f"process_group must be None or a torch.distributed.ProcessGroup that this rank belongs to, got {process_group!r}"
-        )
+        expected = "None or a torch.distributed.ProcessGroup that has this rank"
+        raise TypeError(f"process_group must be {expected}, got {process_group!r}")
 
 
 def zero_redundancy_group() -> Any:
-    """The group of the ``ZeroRedundancyOptimizer`` that is making the optimizer right now, if one is.
+    """The group of the ``ZeroRedundancyOptimizer`` that is making the optimizer just now, if any.
 
-    It hands each rank some of the parameters and says nothing of the others: only its own frame tells."""
+    It hands each rank some of the parameters and is silent about the rest: only its frame tells."""
     module = sys.modules.get("torch.distributed.optim.zero_redundancy_optimizer")
     frame = sys._getframe() if module is not None else None
     while module is not None and frame is not None:
