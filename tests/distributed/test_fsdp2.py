@@ -1,4 +1,4 @@
-"""FSDP2: the numbers of one process, an all-reduce a round of norms, state split as parameters are."""
+"""FSDP2: the numbers of one process, one all-reduce a round of norms, state split alike."""
 
 from __future__ import annotations
 

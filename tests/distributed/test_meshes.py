@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor
@@ -21,6 +21,12 @@ def tensor_parallel(mesh: DeviceMesh) -> nn.Module:
     return parallelize_module(make(Even), mesh, plan)
 
 
+def shards(x: Tensor) -> list[tuple[int, int]]:
+    """Which dimension of the mesh splits which of the tensor."""
+    placements = x.placements if isinstance(x, DTensor) else ()
+    return [(i, p.dim) for i, p in enumerate(placements) if not p.is_replicate()]
+
+
 def compare(model: nn.Module, kind: type[nn.Module], name: str) -> float:
     """How far training ends from that of one process; each round of norms is one all-reduce."""
     make_optimizer, rounds = OPTIMIZERS[name]
@@ -30,6 +36,7 @@ def compare(model: nn.Module, kind: type[nn.Module], name: str) -> float:
         for field, count in opt.rule.state_rows().items():
             assert type(state[field]) is (DTensor if isinstance(p, DTensor) else torch.Tensor)
             assert tuple(state[field].shape) == (count, *p.shape)
+            assert shards(state[field]) == [(i, dim + 1) for i, dim in shards(p)]
     return distance(params_of(model), alone(kind, name))
 
 
@@ -39,6 +46,9 @@ def on_two(rank: int) -> dict[str, float]:
         model = tensor_parallel(init_device_mesh("cpu", (2,)))
         assert {isinstance(p, DTensor) for p in model.parameters()} == {True, False}
         gaps[f"TP {name}"] = compare(model, Even, name)
+
+        model = fully_shard(make(Even), shard_placement_fn=lambda p: Shard(p.ndim - 1))
+        gaps[f"FSDP2 by columns {name}"] = compare(model, Even, name)
     return gaps
 
 
@@ -58,7 +68,8 @@ def on_four(rank: int) -> dict[str, float]:
         model = tensor_parallel(mesh["tensor"])
         gaps[f"TP on half of the ranks {name}"] = compare(model, Even, name)
 
-    crossing = [distribute_tensor(torch.ones(4), mesh[dim], [Shard(0)]) for dim in mesh.mesh_dim_names]
+    halves = [mesh["data"], mesh["tensor"]]
+    crossing = [distribute_tensor(torch.ones(4), half, [Shard(0)]) for half in halves]
     opt = HyperAdam([p.requires_grad_() for p in crossing])
     with pytest.raises(RuntimeError, match=r"meshes of ranks .* none spans the rest"):
         opt.step()
