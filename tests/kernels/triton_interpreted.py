@@ -6,8 +6,10 @@ import torch
 import triton
 import triton.language as tl
 
-from hyperadam.kernels.triton import Part, TritonKernel, device, hyperadam, launch
+from hyperadam.kernels import Motion, Part
+from hyperadam.kernels.triton import TritonKernel, device, hyperadam, launch
 from hyperadam.rules import DMRule, HyperAdamState
+from tests.kernels.stepping import move
 from tests.rules.cases import HYPERADAM_OPTIONS
 from tests.rules.cases import hyperadam as make_rule
 
@@ -35,11 +37,15 @@ def twin(rule, dtype):
     return copy
 
 
-def totals(kernel, parts):
-    sums = ()
-    for _ in range(kernel.rule.rounds):
-        sums += (kernel.sums(parts, sums),)
-    return sums
+def totals(kernel, grad, state, param):
+    batch = kernel.admit([Part(param, state)], len(grad))
+    kernel.take(batch, [grad])
+    return kernel.rule.total_sums(lambda earlier: kernel.sums(batch, earlier))
+
+
+def step(kernel, grad, state, param, motion):
+    """One step of one part; ``state`` and ``param`` are overwritten."""
+    move(kernel, kernel.admit([Part(param, state)], len(grad)), [grad], [motion])
 
 
 def zeros(rule, runs, n, dtype=torch.float32):
@@ -55,9 +61,8 @@ def test_steps_in_parts_equal_the_rule_on_one_vector(name):
     states = [zeros(rule, RUNS, size) for size in SIZES]
     for g in grads:
         shares = [x.contiguous() for x in g.split(SIZES, -1)]
-        tensors = zip(shares, states, params, strict=True)
-        parts = [Part(*x, STEP, decay) for x, decay in zip(tensors, DECAY, strict=True)]
-        kernel.step_(parts, totals(kernel, parts))
+        batch = kernel.admit([Part(*x) for x in zip(params, states, strict=True)], RUNS)
+        move(kernel, batch, shares, [Motion(STEP, decay) for decay in DECAY])
 
     for dtype in (torch.float64, torch.float32):
         reference, w = twin(rule, dtype), start.to(dtype)
@@ -80,7 +85,7 @@ def test_sums_beyond_float32_are_right():
     grad = torch.full((1, n), 3e18)
     state = zeros(rule, 1, n)
     state.m.fill_(2e18)
-    (total,) = totals(kernel, [Part(grad, state, torch.zeros(1, n), STEP)])
+    (total,) = totals(kernel, grad, state, torch.zeros(1, n))
     expected = torch.tensor([[3e18**2 * n, *[2e18**2 * n] * 3]], dtype=torch.float64)
     torch.testing.assert_close(total, expected, rtol=1e-6, atol=0)
 
@@ -90,7 +95,9 @@ def test_sums_beyond_float32_are_right():
         exact = HyperAdamState(*(x.double() for x in here))
         d, new = reference(grad[:, :40].double(), exact, (total,))
     param = torch.zeros(1, 40)
-    kernel.step_([Part(grad[:, :40].contiguous(), here, param, 1.0)], (total,))
+    batch = kernel.admit([Part(param, here)])
+    kernel.take(batch, [grad[:, :40].contiguous()])
+    kernel.step_(batch, (total,), [Motion(1.0)])
     assert error(param, -d) < 3e-6
     for value, expected in zip(here, new, strict=True):
         assert error(value, expected) < 1e-6
@@ -105,8 +112,8 @@ def test_few_programs_share_many_coordinates(monkeypatch):
     reference = twin(rule, torch.float64)
     with torch.no_grad():
         exact = HyperAdamState(*(x.double() for x in state))
-        expected = reference.total_sums([(g.double(), exact)])
-    for actual, total in zip(totals(kernel, [Part(g, state, m, STEP)]), expected, strict=True):
+        expected = reference.total_sums(lambda sums: reference.column_sums(g.double(), exact, sums))
+    for actual, total in zip(totals(kernel, g, state, m), expected, strict=True):
         assert actual.dtype == torch.float64
         torch.testing.assert_close(actual, total, rtol=1e-6, atol=0)
 
@@ -116,8 +123,7 @@ def test_zero_gradients_leave_all_finite_and_the_param_alone(name):
     rule = make_rule(HYPERADAM_OPTIONS[name])
     kernel, state, param = TritonKernel(rule), zeros(rule, 1, 20), torch.ones(1, 20)
     for _ in range(2):
-        parts = [Part(torch.zeros(1, 20), state, param, STEP)]
-        kernel.step_(parts, totals(kernel, parts))
+        step(kernel, torch.zeros(1, 20), state, param, Motion(STEP))
     assert torch.equal(param, torch.ones(1, 20))
     assert all(x.isfinite().all() for x in state)
 
@@ -131,8 +137,7 @@ def test_saturated_gates_and_decay_rates_match_the_rule():
     state, expected = zeros(rule, 1, 32), zeros(rule, 1, 32, torch.float64)
     param, w = torch.zeros(1, 32), torch.zeros(1, 32, dtype=torch.float64)
     for g in grads:
-        parts = [Part(g, state, param, 1.0)]
-        kernel.step_(parts, totals(kernel, parts))
+        step(kernel, g, state, param, Motion(1.0))
         with torch.no_grad():
             d, expected = reference(g.double(), expected)
         w -= d
@@ -143,9 +148,8 @@ def test_a_kernel_follows_its_rule():
     rule, (g,) = make_rule({"candidates": 3}), gradients(1, 1, 20)
     kernel, moved = TritonKernel(rule), []
     for _ in range(2):
-        parts = [Part(g, zeros(rule, 1, 20), torch.zeros(1, 20), 1.0)]
-        kernel.step_(parts, totals(kernel, parts))
-        moved.append(parts[0].param)
+        moved.append(torch.zeros(1, 20))
+        step(kernel, g, zeros(rule, 1, 20), moved[-1], Motion(1.0))
         with torch.no_grad():
             expected, _ = rule(g, zeros(rule, 1, 20))
             rule.b_q += 1
@@ -155,9 +159,8 @@ def test_a_kernel_follows_its_rule():
 
 def one_step(rule, state, seed):
     g = gradients(1, 1, state.m.shape[-1])[0]
-    part, kernel = Part(g, state, torch.zeros_like(g), STEP, seed=seed), TritonKernel(rule)
-    kernel.step_([part], totals(kernel, [part]))
-    return part.state
+    step(TritonKernel(rule, state.m.dtype), g, state, torch.zeros_like(g), Motion(STEP, seed=seed))
+    return state
 
 
 def test_bfloat16_state_is_rounded_by_chance():
@@ -202,8 +205,8 @@ def test_params_of_several_dtypes_move_alike():
     rule, (g,) = make_rule({"candidates": 3, "decay_bound": 0.97}), gradients(1, 1, 20)
     kernel, start = TritonKernel(rule), torch.arange(20.0)[None] / 4
     dtypes = (torch.float32, torch.bfloat16, torch.float16)
-    parts = [Part(g, zeros(rule, 1, 20), start.to(dtype), STEP, 0.5) for dtype in dtypes]
-    kernel.step_(parts, totals(kernel, parts))
+    parts = [Part(start.to(dtype), zeros(rule, 1, 20)) for dtype in dtypes]
+    move(kernel, kernel.admit(parts), [g] * 3, [Motion(STEP, 0.5)] * 3)
     full, brain, half = (part.param for part in parts)
     assert torch.equal(half, full.half())
     # the interpreter cuts off where a GPU rounds to nearest
@@ -212,10 +215,11 @@ def test_params_of_several_dtypes_move_alike():
 
 def test_many_parts_take_few_launches():
     rule, n = make_rule({"candidates": 3}), 100
-    parts = 300 * [Part(torch.zeros(1, n), zeros(rule, 1, n), torch.zeros(1, n), STEP)]
-    first, second = launch.launches(parts, block=32)
+    part = Part(torch.zeros(1, n), zeros(rule, 1, n))
+    entries = 300 * [launch.Entry(torch.zeros(1, n), part, Motion(STEP))]
+    first, second = launch.launches(entries, block=32)
     assert (first.programs, second.programs) == (4 * 256, 4 * 44)
-    (limited,) = launch.launches(parts[:2], block=32, limit=3)
+    (limited,) = launch.launches(entries[:2], block=32, limit=3)
     assert limited.programs == 6
 
 
@@ -224,11 +228,12 @@ def test_what_it_cannot_do_is_refused():
     kernel, g = TritonKernel(rule), torch.zeros(1, 4)
     with pytest.raises(ValueError, match="rule must be a HyperAdamRule, got DMRule"):
         TritonKernel(DMRule())
-    good = Part(g, zeros(rule, 1, 4), g.clone(), STEP)
-    for bad, name in (
-        (good._replace(state=zeros(rule, 1, 4, torch.float64)), "state"),
-        (good._replace(grad=g.double()), "grad"),
-        (good._replace(param=g.double()), "param"),
-    ):
-        with pytest.raises(ValueError, match=f"{name} must be .*float64"):
-            kernel.sums([bad], ())
+    with pytest.raises(ValueError, match=r"state_dtype must be float32 or bfloat16, got torch.float64"):
+        TritonKernel(rule, torch.float64)
+    good = Part(g.clone(), zeros(rule, 1, 4))
+    with pytest.raises(ValueError, match=r"m has dtype torch.float64, expected torch.float32"):
+        kernel.admit([good._replace(state=zeros(rule, 1, 4, torch.float64))])
+    with pytest.raises(ValueError, match=r"param has dtype torch.float64, which backend 'triton' does not take"):
+        kernel.admit([good._replace(param=g.double())])
+    with pytest.raises(ValueError, match=r"gradient has dtype torch.float64"):
+        kernel.take(kernel.admit([good]), [g.double()])

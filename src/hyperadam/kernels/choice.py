@@ -35,13 +35,13 @@ def make_kernel(rule: UpdateRule[Any], backend: str = "auto", state_dtype: torch
     what has neither is left to torch. ``state_dtype`` is the dtype of the state where it is not the rule's own.
     """
     name = _choose(rule, backend)
-    if name == "triton":
-        from hyperadam.kernels.triton import TritonKernel
-
-        return TritonKernel(rule, state_dtype)
     if name == "torch":
         return Kernel(rule, state_dtype)
     if isinstance(rule, HyperAdamRule):
+        if name == "triton":
+            from hyperadam.kernels.triton import TritonKernel
+
+            return TritonKernel(rule, state_dtype)
         return NativeKernel(rule, name, state_dtype)
     kernel = Kernel(rule, state_dtype, with_native_lstms(rule, name, in_place=True))
     kernel.name = name

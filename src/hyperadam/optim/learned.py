@@ -13,6 +13,7 @@ from typing import Any, ClassVar, TypeAlias
 
 import torch
 from torch import Tensor
+from torch._compile import _disable_dynamo
 from torch.autograd.graph import increment_version
 from torch.optim.optimizer import Optimizer, ParamsT, StateDict
 
@@ -137,7 +138,7 @@ class LearnedOptimizer(Optimizer):
         return loss
 
     # a kernel takes addresses: the graph of a compiled loop breaks here and goes on behind
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    @_disable_dynamo  # torch.compiler.disable would import the compiler now, this does when it is needed
     def _step(self) -> None:
         params, grads = self._gradients()
         ranks = self._ranks()

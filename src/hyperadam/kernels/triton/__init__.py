@@ -1,6 +1,5 @@
 """HyperAdam's step in Triton, for GPUs. Importing this imports triton; nothing else here does."""
 
 from hyperadam.kernels.triton.hyperadam import TritonKernel
-from hyperadam.kernels.triton.launch import Part
 
-__all__ = ["Part", "TritonKernel"]
+__all__ = ["TritonKernel"]

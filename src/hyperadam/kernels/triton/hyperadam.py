@@ -8,9 +8,10 @@ import torch
 import triton
 from torch import Tensor
 
+from hyperadam.kernels.base import Batch, Kernel, Motion
 from hyperadam.kernels.packing import pack
 from hyperadam.kernels.triton import device as programs
-from hyperadam.kernels.triton.launch import OPTIONS, Part, launches
+from hyperadam.kernels.triton.launch import OPTIONS, PARAM_DTYPES, STATE_DTYPES, Entry, launches
 from hyperadam.rules.base import Sums
 from hyperadam.rules.hyperadam import HyperAdamRule
 from hyperadam.rules.layers import NORM_GUARD
@@ -22,18 +23,22 @@ BLOCK, SUM_BLOCKS = 32, (64, 32)
 SHARES = 1024
 
 
-class TritonKernel:
+class TritonKernel(Kernel):
     """HyperAdam's step on a GPU, in Triton.
 
     It serves all options of the rule. State is float32 or bfloat16, and computed with in float32.
     There are no atomics: the same input gives the same bits."""
 
     name = "triton"
+    rule: HyperAdamRule
+    dtypes = tuple(PARAM_DTYPES)
 
-    def __init__(self, rule: HyperAdamRule) -> None:
+    def __init__(self, rule: HyperAdamRule, state_dtype: torch.dtype | None = None) -> None:
         if not isinstance(rule, HyperAdamRule):
             raise ValueError(f"rule must be a HyperAdamRule, got {type(rule).__name__}")
-        self.rule = rule
+        super().__init__(rule, state_dtype)
+        if self.state_dtype not in STATE_DTYPES:
+            raise ValueError(f"state_dtype must be float32 or bfloat16, got {self.state_dtype}")
         #: Constants of the three programs; 16 rows are the least that ``tl.dot`` takes.
         self.rows = {"J": rule.candidates, "PAD": max(16, triton.next_power_of_2(rule.candidates))}
         self.cell = {
@@ -48,21 +53,24 @@ class TritonKernel:
             "BOUND": rule.decay_bound or 0.0,
             "BETA_MAX": rule.beta_max,
         }
-        self._padded: dict[torch.device, tuple[object, tuple[Tensor, Tensor]]] = {}
+        self._key: object = None
+        self._padded: tuple[Tensor, Tensor]
+
+    def take(self, batch: Batch, grads: Sequence[Tensor]) -> None:
+        super().take(batch, [grad.float() if grad.dtype in PARAM_DTYPES else grad for grad in grads])
 
     @torch.no_grad()
-    def sums(self, parts: Sequence[Part], earlier: Sums) -> Tensor:
-        """The next round's sums of squares over all parts: ``(runs, columns)`` in float64."""
-        runs, device = parts[0].grad.shape[0], parts[0].grad.device
+    def sums(self, batch: Batch, earlier: Sums) -> Tensor:
+        runs, device = batch.runs, self.device
         width = self.rule.state_size if earlier else 1 + self.rule.candidates
         total = torch.zeros(runs, width, dtype=torch.float64, device=device)
         block = SUM_BLOCKS[len(earlier)]
         with torch.cuda.device_of(total):
-            for table, count, state, _ in launches(parts, block, SHARES):
+            for table, count, state, _ in launches(_entries(batch), block, SHARES):
                 shares = total.new_empty(count, runs, width)
                 common = {"STATE": state, "BLOCK": block, **OPTIONS}
                 if earlier:
-                    tensors = (table, shares, *self._weights(device), _scales(earlier[0], device))
+                    tensors = (table, shares, *self._weights(), _scales(earlier[0], device))
                     programs.state_sums[count, runs](*tensors, **self.cell, **common)
                 else:
                     programs.moment_sums[count, runs](table, shares, **self.rows, **common)
@@ -70,23 +78,21 @@ class TritonKernel:
         return total
 
     @torch.no_grad()
-    def step_(self, parts: Sequence[Part], sums: Sums) -> None:
-        """One step: overwrites each part's state, and moves its param."""
-        runs, device = parts[0].grad.shape[0], parts[0].grad.device
-        weights, scales = self._weights(device), [_scales(x, device) for x in sums]
-        with torch.cuda.device_of(parts[0].grad):
-            for table, count, state, param in launches(parts, BLOCK):
+    def step_(self, batch: Batch, sums: Sums, motions: Sequence[Motion]) -> None:
+        weights, scales = self._weights(), [_scales(x, self.device) for x in sums]
+        with torch.cuda.device_of(scales[0]):
+            for table, count, state, param in launches(_entries(batch, motions), BLOCK):
                 common = {"STATE": state, "WEIGHT": param, "BLOCK": BLOCK, **OPTIONS}
                 tensors = (table, *weights, scales[0], scales[-1])
-                programs.step[count, runs](*tensors, **self.all, **common)
+                programs.step[count, batch.runs](*tensors, **self.all, **common)
+        batch.grads = ()
 
-    def _weights(self, device: torch.device) -> tuple[Tensor, Tensor]:
-        """Matrices and columns on ``device``, made again only when the meta-parameters changed."""
+    def _weights(self) -> tuple[Tensor, Tensor]:
+        """Matrices and columns, made again only when the meta-parameters changed."""
         key = [(x.data_ptr(), x._version) for x in self.rule.parameters()]
-        if device not in self._padded or self._padded[device][0] != key:
-            matrices, columns = self._pad()
-            self._padded[device] = key, (matrices.to(device), columns.to(device))
-        return self._padded[device][1]
+        if self._key != key:
+            self._key, self._padded = key, self._pad()
+        return self._padded
 
     def _pad(self) -> tuple[Tensor, Tensor]:
         """Matrices ``(13, PAD, PAD)`` and columns ``(9, PAD)``, padded with zeros."""
@@ -118,3 +124,8 @@ class TritonKernel:
 def _scales(sums: Tensor, device: torch.device) -> Tensor:
     """One over each guarded norm: a sum of squares may leave float32's range, its root does not."""
     return torch.rsqrt(sums.to(device, torch.float64) + NORM_GUARD).float().contiguous()
+
+
+def _entries(batch: Batch, motions: Sequence[Motion] = ()) -> list[Entry]:
+    still = [Motion(0.0)] * len(batch.parts)
+    return [Entry(*x) for x in zip(batch.grads, batch.parts, motions or still, strict=True)]
