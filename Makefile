@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all lint bench docs clean
+.PHONY: help setup demo test test-all lint bench sanitize docs clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,6 +38,9 @@ test-all: lint ## lint, types and everything, slow tests too
 bench: setup ## measure the step, the meta-gradient and runs together, side by side
 	$(BIN)/python benchmarks/step.py
 	$(BIN)/python benchmarks/tasks.py
+
+sanitize: setup ## the kernel's tests under AddressSanitizer and UndefinedBehaviorSanitizer
+	$(BIN)/python tests/kernels/sanitize.py
 
 docs: setup ## check that the code in README and docs runs
 	$(BIN)/python -m pytest tests/docs

@@ -14,16 +14,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
-from step import machine
 from torch import nn
 
 from hyperadam import tasks
+from timing import machine
 
 NAME, RUNS, RATE = "mnist-mlp", 100, 0.03125
 
 
 def batched(runs: int, fused: bool = True) -> Callable[[int], object]:
-    """A step of ``runs`` runs of the task together. Adam knows coordinates only: one ``(runs, p)`` tensor serves them all."""
+    """A step of ``runs`` runs of the task together. Adam knows coordinates only: one ``(runs, p)``
+    tensor serves them all."""
     task, seeds = tasks.get(NAME), range(runs)
     params = nn.Parameter(task.init(seeds))
     optimizer = torch.optim.Adam([params], lr=RATE, fused=fused)
@@ -52,7 +53,8 @@ def ordinary(fused: bool) -> Callable[[int], object]:
 
 
 def measure(repeats: int) -> dict[str, float]:
-    """Milliseconds a step and run of each variant: the best of ``repeats``, since other work on the machine only ever adds."""
+    """Milliseconds a step and run of each variant: the best of ``repeats``, since other work on the
+    machine only ever adds."""
     contenders = {
         f"{RUNS} runs together": (batched(RUNS), RUNS),
         "8 at a time": (batched(8), 8),
@@ -72,9 +74,13 @@ def measure(repeats: int) -> dict[str, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--repeats", type=int, default=30, help="rounds (default 30)")
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results", help="where to write")
+    parser.add_argument(
+        "--out", type=Path, default=Path(__file__).parent / "results", help="where to write"
+    )
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     best = measure(arguments.repeats)
@@ -82,7 +88,13 @@ def main() -> None:
     print(f"{NAME} with Adam, one thread, ms per step and run, and how many times the first")
     for label, alone in best.items():
         print(f"  {label:<40}{alone:.3f}   {alone / together:.1f}×")
-    result = {"machine": machine(), "torch": torch.__version__, "threads": 1, "task": NAME, "ms": best}
+    result = {
+        "machine": machine(),
+        "torch": torch.__version__,
+        "threads": 1,
+        "task": NAME,
+        "ms": best,
+    }
     arguments.out.mkdir(parents=True, exist_ok=True)
     (arguments.out / "tasks.json").write_text(json.dumps(result, indent=1) + "\n")
     print(f"\nwritten to {arguments.out}/tasks.json")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from hyperadam.experiments import TUNING, Cell, Result, Store, grid, jobs, run_cells
+from hyperadam.kernels import machine
 from hyperadam.report import as_text, write_report
 from hyperadam.tasks import memory
 
@@ -45,7 +46,9 @@ def add_run_options(parser: argparse.ArgumentParser, out: str, steps: int = 100,
     parser.add_argument(
         "--final-batches", type=positive, metavar="N", help="the final loss is over N of a run's batches (default: over all)"
     )
-    parser.add_argument("--threads", type=positive, metavar="N", help="threads to compute with (default: torch's choice)")
+    parser.add_argument(
+        "--threads", type=positive, metavar="N", help="threads to compute with (default: as many as there are idle cores)"
+    )
     add_import_option(parser)
 
 
@@ -73,7 +76,7 @@ def run_jobs(options: argparse.Namespace, work: Sequence[jobs.Job], folder: Path
     setup = jobs.Setup(folder, options.threads or 1, options.module)
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends as cleanly as Ctrl-C
     try:
-        failures = jobs.run_jobs(work, setup, watch, options.jobs or jobs.cores(), options.dask)
+        failures = jobs.run_jobs(work, setup, watch, options.jobs or machine.cores(), options.dask)
     finally:
         signal.signal(signal.SIGTERM, before)
         line.close()
@@ -99,11 +102,10 @@ def names(text: str) -> list[str]:
     return list(dict.fromkeys(parts))
 
 
-def prepare(options: argparse.Namespace) -> None:
-    """Set up the process for training: its memory, its threads and the user's module."""
+def prepare(options: argparse.Namespace, threads: int | None = None) -> None:
+    """Set up the process for training: its memory, its threads (as asked for, or else ``threads``), the user's module."""
     memory.keep_freed()
-    if getattr(options, "threads", None):
-        torch.set_num_threads(options.threads)
+    torch.set_num_threads(getattr(options, "threads", None) or threads or min(torch.get_num_threads(), machine.spare_cores()))
     if options.module:
         import_module(options.module)
 

@@ -77,7 +77,7 @@ def settings(options: argparse.Namespace) -> Settings:
 
 def run(options: argparse.Namespace) -> None:
     """Train, with progress and logs, until the end or a signal."""
-    common.prepare(options)
+    common.prepare(options, torch.get_num_threads())  # resumed, it repeats its bits: not as many as happen to be idle
     torch.set_flush_denormal(True)  # vanishing gradients leave subnormal moments, which are slow
     ranks.join()
     trainer = Trainer(settings(options), options.out)

@@ -1,58 +1,227 @@
-"""A parameter's state: how it begins, and what of a loaded one is taken over."""
+"""A parameter's state: how it begins, and how a saved one is checked and taken over."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import copy
+import math
+from collections.abc import Mapping
 from itertools import chain
-from typing import Any
+from numbers import Real
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
-from torch.optim.optimizer import StateDict
 
+from hyperadam.kernels.base import DEVICE_TILE, TILE
+from hyperadam.optim.options import as_number, check_options, has_data, shown
 from hyperadam.optim.sharding import local, local_rows, rows_like
 from hyperadam.rules import UpdateRule
+from hyperadam.rules.faults import extremes
 
 STEP = "step"
 
+#: What every saved group must have.
+ENTRIES = ("params", "lr", "weight_decay", "maximize", "momentum", "rule", "skipped_steps")
+#: The dtypes of a saved state that are taken over.
+DTYPES = (torch.float32, torch.bfloat16, torch.float64, torch.float16)
+#: No training counts so far. A float64 still tells such a number from the next.
+LARGEST_COUNT = 2**52
+
+#: A saved state: its key, the parameter, and the fields by name.
+Saved = tuple[Any, Tensor, Mapping[str, Any]]
+
 
 @torch.no_grad()
-def new_state(
-    rule: UpdateRule[Any], p: Tensor, dtype: torch.dtype, saved: Mapping[str, Any] | None = None
-) -> dict[str, Tensor]:
-    """The state of ``p``: steps taken, and each field ``(rows, *p.shape)``, contiguous. Zeros, or a copy of ``saved``."""
+def new_state(rule: UpdateRule[Any], p: Tensor, dtype: torch.dtype) -> dict[str, Tensor]:
+    """The state of ``p`` before its first step: each field ``(rows, *p.shape)``, contiguous."""
     w = local(p)
-    state = {STEP: torch.tensor(0 if saved is None else int(saved[STEP]))}
+    state = {STEP: torch.tensor(0)}
     for name, rows in rule.state_rows().items():
         field = torch.zeros(rows, *w.shape, dtype=dtype, device=w.device)
-        if saved is not None:
-            field.copy_(local_rows(p, saved[name]))
         state[name] = rows_like(p, field)
     return state
 
 
-def check_state_dict(rule: UpdateRule[Any], name: str, groups: list[dict[str, Any]], state_dict: StateDict) -> None:
-    """Refuse the state of another rule. Numbers of groups and parameters are torch's to check."""
-    for group in state_dict["param_groups"]:
-        given = group.get("rule")
-        if given != name:
-            what = "has no rule in its groups: it is not of a learned optimizer" if given is None else f"belongs to {given}"
-            raise ValueError(f"state_dict {what}; expected {name}")
-    rows = rule.state_rows()
-    for key, p in loaded_params(groups, state_dict).items():
-        saved = state_dict["state"].get(key)
-        if saved and saved.keys() != {STEP, *rows}:
-            raise ValueError(f"state_dict: state {key} has fields {sorted(saved)}, expected {sorted({STEP, *rows})}")
-        for field, count in rows.items() if saved else ():
-            given, expected = tuple(saved[field].shape), (count, *p.shape)
-            if given != expected:
-                raise ValueError(f"state_dict: {field!r} of state {key} has shape {given}, expected {expected}")
+@torch.no_grad()
+def loaded_state(
+    rule: UpdateRule[Any],
+    p: Tensor,
+    dtype: torch.dtype,
+    key: Any,
+    saved: Mapping[str, Any],
+) -> dict[str, Tensor]:
+    """The state of ``p`` as a copy of ``saved``, which is state ``key`` of a state dict.
+
+    Refused if it does not fit ``p``, or if no step of ``rule`` can have left it.
+    """
+    _check_fields(rule, p, key, saved)
+    state = new_state(rule, p, dtype)
+    state[STEP].fill_(int(_own(saved[STEP])))
+    values = {name: local(state[name]) for name in rule.state_rows()}
+    for name, x in values.items():
+        label = f"{name!r} of state {shown(key)}"
+        try:
+            share = local_rows(p, saved[name])
+            if share.shape != x.shape:  # a DTensor that is not what it says it is
+                given, expected = tuple(share.shape), tuple(x.shape)
+                _refuse(f": {label} has shape {given} on this rank, expected {expected}")
+            x.copy_(share)
+        except RuntimeError as error:
+            raise ValueError(f"state_dict: {label} cannot be read: {error}") from error
+    # the copies are looked at: they lie on one device, and what overflowed in the cast is seen
+    _check_values(rule, key, values)
+    return state
 
 
-def loaded_params(groups: Iterable[dict[str, Any]], state_dict: StateDict) -> dict[Any, Tensor]:
-    """The parameters of ``groups`` by their keys in ``state_dict``; none if they do not match, as torch will say."""
+def check_groups(
+    name: str,
+    groups: list[dict[str, Any]],
+    state_dict: Any,
+) -> tuple[list[dict[str, Any]], list[Saved]]:
+    """Refuse a state dict that does not fit ``groups``, or is of another rule than ``name``.
+
+    Returns copies of its groups, and the states in it, whose fields are still to be checked.
+    """
+    if not isinstance(state_dict, Mapping):
+        _refuse(f" must be a mapping, got {shown(state_dict)}")
+    for entry, kind in (("param_groups", list), ("state", Mapping)):
+        if entry not in state_dict:
+            _refuse(f" has no {entry!r}")
+        if not isinstance(state_dict[entry], kind):
+            expected = kind.__name__.lower()
+            _refuse(f": {entry!r} must be a {expected}, got {shown(state_dict[entry])}")
     saved = state_dict["param_groups"]
-    if [len(group["params"]) for group in saved] != [len(group["params"]) for group in groups]:
-        return {}
-    keys, params = (chain.from_iterable(group["params"] for group in some) for some in (saved, groups))
-    return dict(zip(keys, params, strict=True))
+    for number, group in enumerate(saved):
+        _check_rule(name, number, group)
+    if len(saved) != len(groups):
+        _refuse(f": 'param_groups' has {len(saved)} parameter groups, expected {len(groups)}")
+    for number, group in enumerate(saved):
+        _check_group(number, group, len(groups[number]["params"]))
+    copies = [_copied(number, group) for number, group in enumerate(saved)]
+
+    keys = list(chain.from_iterable(group["params"] for group in saved))
+    params = chain.from_iterable(group["params"] for group in groups)
+    try:
+        named = dict(zip(keys, params, strict=True))
+    except TypeError:
+        _refuse(": 'params' of a group has a key that cannot be hashed")
+    if len(named) != len(keys):
+        _refuse(": 'params' of the groups has a key twice")
+    states = state_dict["state"]
+    for key, fields in states.items():
+        if key not in named:
+            _refuse(f": state {shown(key)} is of no parameter in 'param_groups'")
+        if not isinstance(fields, Mapping):
+            _refuse(f": state {shown(key)} must be a mapping, got {shown(fields)}")
+    return copies, [(key, p, states[key]) for key, p in named.items() if states.get(key)]
+
+
+def _check_rule(name: str, number: int, group: Any) -> None:
+    if not isinstance(group, Mapping):
+        _refuse(f": group {number} of 'param_groups' must be a mapping, got {shown(group)}")
+    given = group.get("rule")
+    if given is None:
+        what = f"group {number} has no rule: it is not of a learned optimizer"
+        _refuse(f": {what}; expected {name}")
+    if not isinstance(given, str):
+        _refuse(f": group {number}: rule must be a string, got {shown(given)}; expected {name}")
+    if given != name:
+        _refuse(f": rule of group {number}: it belongs to {given}; expected {name}")
+
+
+def _check_group(number: int, group: Mapping[str, Any], size: int) -> None:
+    """Refuse a saved group that a step cannot use, or that has not ``size`` parameters."""
+    for entry in ENTRIES:
+        if entry not in group:
+            _refuse(f": group {number} has no {entry!r}")
+    for key in group:
+        if not isinstance(key, str):
+            _refuse(f": group {number} has a key {shown(key)}, expected strings")
+    params, skipped = group["params"], group["skipped_steps"]
+    if not isinstance(params, list | tuple):
+        _refuse(f": group {number}: params must be a list, got {shown(params)}")
+    if len(params) != size:
+        _refuse(f": parameter group {number} has {len(params)} params, expected {size}")
+    try:
+        check_options(group)
+    except ValueError as error:
+        _refuse(f": group {number}: {error}")
+    if not isinstance(skipped, int) or not _is_count(skipped):
+        what = "skipped_steps must be a whole number ≥ 0"
+        _refuse(f": group {number}: {what}, got {shown(skipped)}")
+    names = group.get("param_names", [""] * size)
+    if not isinstance(names, list | tuple) or [type(x) for x in names] != [str] * size:
+        _refuse(f": group {number}: param_names must be {size} strings, got {shown(names)}")
+
+
+def _copied(number: int, group: Mapping[str, Any]) -> dict[str, Any]:
+    """A copy of a saved group, but for its ``params``, as a plain dict."""
+    copied: dict[str, Any] = {"params": list(group["params"])}
+    for key, value in group.items():
+        try:
+            copied.setdefault(key, copy.deepcopy(value))
+        except Exception as error:  # a foreign object may raise anything
+            _refuse(f": group {number}: {key} cannot be copied ({type(error).__name__})")
+    return copied
+
+
+def _check_fields(rule: UpdateRule[Any], p: Tensor, key: Any, saved: Mapping[str, Any]) -> None:
+    """Refuse fields that are not those of ``rule``, or not tensors of the size of ``p``."""
+    rows, label = rule.state_rows(), f"state {shown(key)}"
+    if saved.keys() != {STEP, *rows}:
+        given, expected = sorted(map(str, saved)), sorted({STEP, *rows})
+        _refuse(f": {label} has fields {given}, expected {expected}")
+    step = _own(saved[STEP])
+    if isinstance(step, Tensor) and (step.is_nested or step.dim() or step.dtype == torch.bool):
+        _refuse(f": 'step' of {label} must be one whole number, got {shown(step)}")
+    if not _is_count(step):
+        _refuse(f": 'step' of {label} must be a whole number ≥ 0, got {shown(step)}")
+    for name, count in rows.items():
+        if fault := _tensor_fault(saved[name], p, count):
+            _refuse(f": {name!r} of {label} {fault}")
+
+
+def _tensor_fault(x: Any, p: Tensor, rows: int) -> str | None:
+    """What is wrong with ``x`` as a field of ``rows`` numbers for each one in ``p``."""
+    if not isinstance(x, Tensor):
+        return f"must be a tensor, got {shown(x)}"
+    if x.is_nested or x.layout != torch.strided:
+        return f"is {'nested' if x.is_nested else x.layout}, expected a dense tensor"
+    if x.dtype not in DTYPES:
+        return f"has dtype {x.dtype}, expected one of {', '.join(map(str, DTYPES))}"
+    expected = (rows, *p.shape)
+    if tuple(x.shape) != expected:
+        return f"has shape {tuple(x.shape)}, expected {expected}"
+    return None if has_data(local(x)) else "has no data"
+
+
+def _check_values(rule: UpdateRule[Any], key: Any, values: dict[str, Tensor]) -> None:
+    """Refuse values that no step of ``rule`` can have left; tile by tile, to need little memory."""
+    flat = [x.view(len(x), math.prod(x.shape[1:])) for x in values.values()]
+    wide = torch.promote_types(flat[0].dtype, torch.float32)
+    width = TILE.get(flat[0].device.type, DEVICE_TILE)
+    for start in range(0, flat[0].shape[1], width):
+        state = rule.State(*(x[:, start : start + width].to(wide) for x in flat))
+        for name, x in zip(values, state, strict=True):
+            if not all(map(math.isfinite, extremes(x))):
+                what = f"has an entry that is not finite in {values[name].dtype}"
+                _refuse(f": {name!r} of state {shown(key)} {what}")
+        if fault := rule.state_fault(state):
+            _refuse(f": {fault[0]!r} of state {shown(key)} {fault[1]}")
+
+
+def _own(x: Any) -> Any:
+    """This rank's share of ``x``, if it is a tensor."""
+    return local(x) if isinstance(x, Tensor) else x
+
+
+def _is_count(value: Any) -> bool:
+    """Whether ``value``, a number or a tensor of one, is whole and not negative."""
+    if isinstance(value, bool) or not isinstance(value, Real | Tensor):
+        return False
+    number = as_number(value)
+    return 0 <= number <= LARGEST_COUNT and number == int(number)
+
+
+def _refuse(why: str) -> NoReturn:
+    raise ValueError(f"state_dict{why}")

@@ -5,10 +5,9 @@ from __future__ import annotations
 import copy
 import math
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from itertools import chain
-from numbers import Real
 from typing import Any, ClassVar, TypeAlias
 
 import torch
@@ -18,7 +17,8 @@ from torch.autograd.graph import increment_version
 from torch.optim.optimizer import Optimizer, ParamsT, StateDict
 
 from hyperadam.kernels import Kernel, Motion, Part, make_kernel
-from hyperadam.optim.checkpoint import STEP, check_state_dict, loaded_params, new_state
+from hyperadam.optim.checkpoint import STEP, check_groups, loaded_state, new_state
+from hyperadam.optim.options import check_options, shown
 from hyperadam.optim.plan import Plan, Share
 from hyperadam.optim.sharding import (
     Ranks,
@@ -107,7 +107,7 @@ class LearnedOptimizer(Optimizer):
             "rule": f"{self.rule.kind}({self.rule.extra_repr()})",
             "skipped_steps": 0,
         }
-        _check_options(defaults)
+        check_options(defaults)
         super().__init__(params, defaults)
         for p in self._params():
             self._kernel(p.device)  # so that a backend that is not there is refused now
@@ -121,7 +121,7 @@ class LearnedOptimizer(Optimizer):
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a group of parameters, now or in the middle of training; their state starts at zero."""
         if isinstance(param_group, dict):
-            _check_options(self.defaults | param_group)
+            check_options(self.defaults | param_group)
         super().add_param_group(param_group)
         self._ranks_known = False
 
@@ -253,7 +253,7 @@ class LearnedOptimizer(Optimizer):
 
     def _motions(self, plan: Plan) -> list[Motion]:
         """How each parameter moves in this step."""
-        rates = [(float(group["lr"]), group["weight_decay"]) for group in self.param_groups]
+        rates = [(float(group["lr"]), float(group["weight_decay"])) for group in self.param_groups]
         paces: dict[int, float] = {}
         motions = []
         for step, (group, position) in zip(plan.steps(), plan.places, strict=True):
@@ -298,30 +298,32 @@ class LearnedOptimizer(Optimizer):
     # Checkpoints ------------------------------------------------------------------------------------------------------
 
     def load_state_dict(self, state_dict: StateDict) -> None:
-        """Take over a state dict, state in this optimizer's own ``state_dtype`` and on its parameters' devices.
+        """Take over a state dict, state in this optimizer's ``state_dtype`` and on its devices.
 
-        One that belongs to another rule or another configuration of it is refused before anything changes.
+        One that is damaged, or of another rule or another configuration of it, is refused with a
+        ``ValueError`` that names the entry. Nothing has changed then, nor after any other error:
+        all is built before anything is put in its place.
         """
-        # torch would cast the state to the dtype of the parameters, and so ruin a float32 state under a bfloat16 model: it
-        # is taken out of torch's hands after the last of the user's hooks, and put in place before their next one
-        loaded: StateDict = {}
 
         def take(_: Optimizer, state_dict: StateDict) -> StateDict:
-            check_state_dict(self.rule, self.defaults["rule"], self.param_groups, state_dict)
-            loaded.update(state_dict)
-            return state_dict | {"state": {}}
+            groups, saved = check_groups(self.defaults["rule"], self.param_groups, state_dict)
+            states = {}
+            for key, p, fields in saved:
+                states[p] = loaded_state(self.rule, p, self.state_dtype, key, fields)
+            # torch casts a state to its parameter's dtype: a float32 state under a bfloat16 model
+            # would be ruined. What lies under a key that no group names, as the parameters here,
+            # it leaves as it is.
+            for group in groups:
+                group["params"] = [None] * len(group["params"])
+            return {"state": states, "param_groups": groups}
 
-        def put(_: Optimizer) -> None:
-            for key, p in loaded_params(self.param_groups, loaded).items():
-                if saved := loaded["state"].get(key):
-                    self.state[p] = new_state(self.rule, p, self.state_dtype, saved)
-
-        hooks = (self.register_load_state_dict_pre_hook(take), self.register_load_state_dict_post_hook(put, prepend=True))
+        if not isinstance(state_dict, Mapping):
+            raise ValueError(f"state_dict must be a mapping, got {shown(state_dict)}")
+        hook = self.register_load_state_dict_pre_hook(take)  # after the last of the user's
         try:
-            super().load_state_dict(state_dict)
+            super().load_state_dict(dict(state_dict))
         finally:
-            for hook in hooks:
-                hook.remove()
+            hook.remove()
 
     def __getstate__(self) -> dict[str, Any]:
         own = {name: getattr(self, name) for name in ("rule", "state_dtype", "backend", "nonfinite")}
@@ -391,15 +393,6 @@ def _take_rule(weights: Weights, wanted: type[UpdateRule[Any]]) -> UpdateRule[An
     if not isinstance(rule, wanted):
         raise WeightsError(f"{source}: got a {type(rule).__name__}, expected a {wanted.__name__}")
     return rule.requires_grad_(False)
-
-
-def _check_options(options: dict[str, Any]) -> None:
-    """Refuse a step size or weight decay that is no finite number from zero up; a one-element tensor is one for ``lr``."""
-    for name in ("lr", "weight_decay"):
-        value = options[name]
-        number = value.item() if name == "lr" and isinstance(value, Tensor) and value.numel() == 1 else value
-        if not isinstance(number, Real) or not 0 <= float(number) < math.inf:
-            raise ValueError(f"{name} must be a finite number ≥ 0, got {value!r}")
 
 
 @contextmanager

@@ -11,6 +11,8 @@ import torch
 from safetensors.torch import save
 from torch import Tensor, nn
 
+from hyperadam.rules.faults import Fault
+
 #: The key in a weight file's metadata that holds all else in JSON, and the format it names.
 METADATA, FORMAT = "hyperadam", "hyperadam-rule/1"
 
@@ -67,6 +69,14 @@ class UpdateRule(nn.Module, Generic[StateT]):
         *lead, p = like.shape
         state: StateT = self.State(*(like.new_zeros(*lead, rows, p) for rows in self.state_rows().values()))
         return state
+
+    def state_fault(self, state: StateT) -> Fault | None:
+        """A field of ``state`` that no step of this rule can have left, and what is wrong with it.
+
+        ``None``: the next steps are safe. Entries are known to be finite. A state that was kept in
+        bfloat16 is rounded at random: what real training leaves must pass all the same.
+        """
+        return None
 
     def total_sums(self, share: Callable[[Sums], Tensor]) -> Sums:
         """All rounds of column sums: ``share`` gives the next one's, summed over all parts, from those before it."""

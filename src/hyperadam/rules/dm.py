@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from hyperadam.rules.base import Sums, UpdateRule
+from hyperadam.rules.faults import Fault, lstm_fault
 from hyperadam.rules.layers import LSTM, truncated_normal, zeros
 
 
@@ -38,6 +39,10 @@ class DMRule(UpdateRule[DMState]):
 
     def state_rows(self) -> dict[str, int]:
         return dict.fromkeys(DMState._fields, self.units)
+
+    def state_fault(self, state: DMState) -> Fault | None:
+        s1, c1, s2, c2 = state
+        return lstm_fault(s1, c1, "1") or lstm_fault(s2, c2, "2")
 
     def forward(self, grad: Tensor, state: DMState, sums: Sums | None = None) -> tuple[Tensor, DMState]:
         g = grad.unsqueeze(-2)

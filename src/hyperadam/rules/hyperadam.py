@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn.functional import elu
 
 from hyperadam.rules.base import Sums, UpdateRule
+from hyperadam.rules.faults import Fault, correction_fault, lstm_fault, moment_fault
 from hyperadam.rules.layers import LSTM, glorot, normalize, sum_of_squares, truncated_normal, zeros
 
 EPSILON = 1e-24
@@ -17,6 +18,9 @@ EPSILON = 1e-24
 GAMMA_MAX = 0.9999
 #: The largest decay rate without it: a sigmoid that rounds to 1 at the first step would leave 0/0 to correct the bias.
 ALMOST_ONE = 1 - 2**-24
+#: The largest ``|m̂|`` of a loaded state where the rule has no bound: the next updates are finite in
+#: float32. Whether a training that went so far is of use is not for a checkpoint to say.
+LARGEST_MOMENT = 1e31
 
 
 class HyperAdamState(NamedTuple):
@@ -107,6 +111,17 @@ class HyperAdamRule(UpdateRule[HyperAdamState]):
         weight_field = elu(self.theta_q @ s + self.b_q)  # line 17
         d = (weight_field * moment_field).sum(-2)  # line 18
         return d, HyperAdamState(m, v, beta_hat, gamma_hat, s, c)
+
+    def state_fault(self, state: HyperAdamState) -> Fault | None:
+        m, v, beta_hat, gamma_hat, s, c = state
+        gamma_max = ALMOST_ONE if self.decay_bound is None else GAMMA_MAX
+        bound = min(self.moment_bound, LARGEST_MOMENT)
+        return (
+            (lstm_fault(s, c) if self.lstm else None)
+            or correction_fault("beta_hat", beta_hat, least=1 - min(self.beta_max, ALMOST_ONE))
+            or correction_fault("gamma_hat", gamma_hat, least=1 - gamma_max)
+            or moment_fault(m, v, beta_hat, gamma_hat, bound, EPSILON)
+        )
 
     def pace(self, step: int) -> float:
         return min(1.0, step / self.warmup) if self.warmup else 1.0

@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn.functional import elu
 
 from hyperadam.rules.base import Sums, UpdateRule
+from hyperadam.rules.faults import Fault, correction_fault, lstm_fault, moment_fault
 from hyperadam.rules.layers import LSTM, truncated_normal, zeros
 
 FLOOR = 1e-30
@@ -44,6 +45,16 @@ class RNNpropRule(UpdateRule[RNNpropState]):
 
     def state_rows(self) -> dict[str, int]:
         return {"m": 1, "v": 1, "beta_hat": 1, "s1": self.units, "c1": self.units, "s2": self.units, "c2": self.units}
+
+    def state_fault(self, state: RNNpropState) -> Fault | None:
+        m, v, hat, s1, c1, s2, c2 = state
+        # both means have the same weights: the square of the first is at most the second
+        return (
+            lstm_fault(s1, c1, "1")
+            or lstm_fault(s2, c2, "2")
+            or correction_fault("beta_hat", hat, least=1 - self.beta)
+            or moment_fault(m, v, hat, hat, bound=1.0, epsilon=FLOOR)
+        )
 
     def forward(self, grad: Tensor, state: RNNpropState, sums: Sums | None = None) -> tuple[Tensor, RNNpropState]:
         beta, g = self.beta, grad.unsqueeze(-2)

@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from hyperadam.kernels import machine
+
 #: Fastest first.
 INSTRUCTION_SETS = ("avx512", "avx2", "portable")
 
@@ -26,8 +28,9 @@ def rows(x: Tensor) -> Rows:
 
 
 def threads(coordinates: int, grain: int) -> int:
-    """How many threads to use where ``grain`` coordinates are worth one."""
-    return max(1, min(torch.get_num_threads(), coordinates // grain))
+    """How many threads to use where ``grain`` coordinates are worth one; the bits do not depend on it."""
+    wanted = max(1, min(torch.get_num_threads(), coordinates // grain))
+    return 1 if wanted > 1 and machine.is_busy() else wanted
 
 
 @cache
