@@ -90,7 +90,7 @@ def gathered(model: Any) -> dict[str, Tensor]:
         return params_of(model)
 
 
-@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_zero(ranks: int) -> None:
     assert_close(run_ranks(ranks, zero))
 
