@@ -14,7 +14,7 @@ from torch import Tensor
 
 from hyperadam.kernels.base import DEVICE_TILE, TILE
 from hyperadam.optim.options import as_number, check_options, has_data, shown
-from hyperadam.optim.sharding import local, rows_like
+from hyperadam.optim.sharding import local, local_rows, rows_like
 from hyperadam.rules import UpdateRule
 from hyperadam.rules.faults import extremes
 
@@ -59,11 +59,15 @@ def loaded_state(
     state[STEP].fill_(int(_own(saved[STEP])))
     values = {name: local(state[name]) for name in rule.state_rows()}
     for name, x in values.items():
+        label = f"{name!r} of state {shown(key)}"
         try:
-            x.copy_(local(saved[name]))
+            share = local_rows(p, saved[name])
+            if share.shape != x.shape:  # a DTensor that is not what it says it is
+                given, expected = tuple(share.shape), tuple(x.shape)
+                _refuse(f": {label} has shape {given} on this rank, expected {expected}")
+            x.copy_(share)
         except RuntimeError as error:
-            what = f"{name!r} of state {shown(key)} cannot be read: {error}"
-            raise ValueError(f"state_dict: {what}") from error
+            raise ValueError(f"state_dict: {label} cannot be read: {error}") from error
     # the copies are looked at: they lie on one device, and what overflowed in the cast is seen
     _check_values(rule, key, values)
     return state
@@ -188,10 +192,7 @@ def _tensor_fault(x: Any, p: Tensor, rows: int) -> str | None:
     expected = (rows, *p.shape)
     if tuple(x.shape) != expected:
         return f"has shape {tuple(x.shape)}, expected {expected}"
-    x, expected = local(x), (rows, *local(p).shape)
-    if tuple(x.shape) != expected:
-        return f"has shape {tuple(x.shape)} on this rank, expected {expected}"
-    return None if has_data(x) else "has no data"
+    return None if has_data(local(x)) else "has no data"
 
 
 def _check_values(rule: UpdateRule[Any], key: Any, values: dict[str, Tensor]) -> None:

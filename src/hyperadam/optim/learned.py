@@ -20,7 +20,15 @@ from hyperadam.kernels import Kernel, Motion, Part, make_kernel
 from hyperadam.optim.checkpoint import STEP, check_groups, loaded_state, new_state
 from hyperadam.optim.options import check_options, shown
 from hyperadam.optim.plan import Plan, Share
-from hyperadam.optim.sharding import Ranks, find_ranks, local, local_grad, rows_like, zero_redundancy_group
+from hyperadam.optim.sharding import (
+    Ranks,
+    check_group,
+    find_ranks,
+    local,
+    local_grad,
+    rows_like,
+    zero_redundancy_group,
+)
 from hyperadam.rules import UpdateRule
 from hyperadam.rules.base import Sums
 from hyperadam.weights.loader import WeightsError, check_finite, load_rule
@@ -58,8 +66,9 @@ class LearnedOptimizer(Optimizer):
         nonfinite: "raise" an error that names the parameter whose gradient is not finite, or "skip" the step and count it in
             ``skipped_steps``. Parameters and state stay as they are in both cases. A gradient whose square overflows counts
             as not finite: it would stay in the second moment for ever.
-        process_group: the ranks over which plain tensors are split, a different piece on each, as FSDP1 does it. Their
-            norms are then added up. ``DTensor`` parameters and ``ZeroRedundancyOptimizer`` need no telling.
+        process_group: the ranks over which the parameters are split, a different piece on each, as by FSDP1 or into the
+            stages of a pipeline: norms then run over all of them. FSDP2, tensor parallelism and
+            ``ZeroRedundancyOptimizer`` need no telling.
     """
 
     rule_class: ClassVar[type[UpdateRule[Any]]] = UpdateRule
@@ -84,6 +93,7 @@ class LearnedOptimizer(Optimizer):
             raise ValueError(f"state_dtype must be one of {', '.join(map(str, STATE_DTYPES))}, got {state_dtype}{why}")
         if nonfinite not in ("raise", "skip"):
             raise ValueError(f"nonfinite must be 'raise' or 'skip', got {nonfinite!r}")
+        check_group(process_group)
         self.rule = _take_rule(self.default_weights if weights is None else weights, self.rule_class)
         self.state_dtype, self.backend, self.nonfinite = state_dtype, backend, nonfinite
         self._process_group = zero_redundancy_group() if process_group is None else process_group
@@ -151,6 +161,9 @@ class LearnedOptimizer(Optimizer):
             sums = self.rule.total_sums(share)
             if ranks is not None and not sums[0].isfinite().all():
                 return self._refuse(bad or ["a parameter on another rank"], plan)
+            if self._only_makes_state(plan, grads, sums):
+                plan.fresh = []
+                return
             plan.step_(sums, self._motions(plan))
         increment_version(params)  # a kernel writes past autograd, which must still find out a stale graph
 
@@ -165,9 +178,9 @@ class LearnedOptimizer(Optimizer):
                 plain = type(grad) is Tensor and grad.dtype is torch.float32 and grad.layout is torch.strided
                 if not plain or group["maximize"] or not grad.is_contiguous():
                     grad = self._readable_grad(p, group["maximize"])
-                if grad.numel():  # an empty parameter has nothing to step
-                    params.append(p)
-                    grads.append(grad)
+                # one may be empty, and a tool that saves shards still wants all ranks to have its state
+                params.append(p)
+                grads.append(grad)
         return params, grads
 
     def _readable_grad(self, p: Tensor, maximize: bool) -> Tensor:
@@ -203,10 +216,11 @@ class LearnedOptimizer(Optimizer):
                 staged.append((w, moved))
             members.append(i)
             parts.append(Part(moved, self._fields(p)))
-        if not params:  # the other ranks wait for this one's share, which is nothing
-            nothing = torch.zeros(1, 0, dtype=self._dtype, device=local(next(self._params())).device)
+        if not params and ranks is not None:  # the others wait for this rank's share, which is nothing
+            device = next((p.device for p in self._params()), ranks.device)
+            nothing = torch.zeros(1, 0, dtype=self._dtype, device=device)
             state = self.rule.State(*(x.to(self.state_dtype) for x in self.rule.init_state(nothing)))
-            shares[nothing.device, 1.0] = [], [Part(nothing, state)], []
+            shares[device, 1.0] = [], [Part(nothing, state)], []
         places = {
             id(p): (number, position)
             for position, (number, p) in enumerate((i, p) for i, group in enumerate(self.param_groups) for p in group["params"])
@@ -250,6 +264,15 @@ class LearnedOptimizer(Optimizer):
             lr, decay = rates[group]
             motions.append(Motion(lr * paces[step], decay, seed))
         return motions
+
+    def _only_makes_state(self, plan: Plan, grads: list[Tensor], sums: Sums) -> bool:
+        """Whether this is the very first step, without gradient or ``lr``.
+
+        ``torch.distributed.checkpoint`` steps so when it wants state to be there; it must not find any that has moved."""
+        if len(plan.fresh) < len(self.state) or any(float(group["lr"]) for group in self.param_groups):
+            return False
+        # ranks must agree: where there are sums, these tell
+        return not (sums[0].any() if sums else any(grad.any() for grad in grads))
 
     def _refuse(self, bad: list[str], plan: Plan) -> None:
         """Raise for the first of some bad gradients, or count the step as skipped. Nothing is changed."""

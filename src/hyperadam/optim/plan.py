@@ -21,7 +21,7 @@ class Share(NamedTuple):
 
     kernel: Kernel
     batch: Batch
-    #: Which of the plan's parameters they are.
+    #: Which of the plan's parameters they are; none on a rank that only takes part in the sums.
     members: list[int]
     #: How much their sums count towards the whole vector's.
     weight: float
@@ -71,13 +71,14 @@ class Plan:
         """Lay the gradients in, one for each parameter."""
         for share in self.shares:
             mine = grads if len(self.shares) == 1 else [grads[i] for i in share.members]
-            share.kernel.take(share.batch, mine)
+            # a rank without parameters has one part of no coordinates, which is its own gradient
+            share.kernel.take(share.batch, mine or [part.param for part in share.batch.parts])
 
     def too_large(self, limit: float) -> list[int]:
         """The positions of parameters whose gradient is not finite or exceeds ``limit``."""
         bad = []
         for share in self.shares:
-            sizes = share.kernel.largest(share.batch)
+            sizes = share.kernel.largest(share.batch) if share.members else []
             bad += [self.places[i][1] for i, size in zip(share.members, sizes, strict=True) if not size <= limit]
         return sorted(bad)
 
@@ -100,6 +101,8 @@ class Plan:
             count[0] += 1
         self.fresh = []
         for kernel, batch, members, _, staged in self.shares:
+            if not members:
+                continue
             here = tuple(x.to(kernel.device) for x in sums)
             kernel.step_(batch, here, motions if len(self.shares) == 1 else [motions[i] for i in members])
             for w, moved in staged:

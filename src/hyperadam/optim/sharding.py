@@ -1,4 +1,4 @@
-"""Parameters split over ranks: whose sums make the norms whole, and state that is sharded as its parameter is."""
+"""Parameters split over ranks: whose sums make the norms whole, and state sharded as they are."""
 
 from __future__ import annotations
 
@@ -14,13 +14,17 @@ from torch import Tensor
 
 def is_dtensor(x: Tensor) -> bool:
     """Whether ``x`` is a ``DTensor``; its module is not imported for the question."""
-    module = sys.modules.get("torch.distributed.tensor")
-    return module is not None and isinstance(x, module.DTensor)
+    kind = getattr(sys.modules.get("torch.distributed.tensor"), "DTensor", None)
+    return kind is not None and isinstance(x, kind)
 
 
 def local(x: Any) -> Tensor:
     """This rank's own share of a tensor: all of it, unless it is a ``DTensor``."""
-    return x.to_local() if is_dtensor(x) else x
+    if is_dtensor(x):
+        x = x.to_local()
+        if hasattr(x, "trigger_wait"):  # still on its way, of which its address would not tell
+            x = x.trigger_wait()
+    return x
 
 
 def local_grad(p: Any) -> Tensor:
@@ -32,15 +36,32 @@ def local_grad(p: Any) -> Tensor:
 
 
 def rows_like(p: Any, rows: Tensor) -> Tensor:
-    """``rows (count, *local shape)`` as state of ``p``: a ``DTensor`` split along the same dimension if ``p`` is one."""
+    """``rows (count, *local shape)`` as state of ``p``, split as it is if it is a ``DTensor``."""
     if not is_dtensor(p):
         return rows
     from torch.distributed.tensor import DTensor
 
     shape = torch.Size((len(rows), *p.shape))
     stride = tuple(math.prod(shape[i + 1 :]) for i in range(len(shape)))
-    placements = [_one_dimension_on(placement) for placement in p.placements]
-    return DTensor.from_local(rows, p.device_mesh, placements, run_check=False, shape=shape, stride=stride)
+    placed = p.device_mesh, _row_placements(p)
+    return DTensor.from_local(rows, *placed, run_check=False, shape=shape, stride=stride)
+
+
+def local_rows(p: Any, saved: Any) -> Tensor:
+    """This rank's share of ``saved (count, *p.shape)``, which may be whole or split otherwise."""
+    if not is_dtensor(p):
+        return saved.full_tensor() if is_dtensor(saved) else saved
+    if not is_dtensor(saved):
+        from torch.distributed.tensor import DTensor, Replicate
+
+        whole = [Replicate()] * p.device_mesh.ndim
+        saved = DTensor.from_local(saved, p.device_mesh, whole, run_check=False)
+    return local(saved.redistribute(p.device_mesh, _row_placements(p)))
+
+
+def _row_placements(p: Any) -> list[Any]:
+    """How rows of state of ``p`` are placed: as ``p`` is, one dimension on."""
+    return [_one_dimension_on(placement) for placement in p.placements]
 
 
 def _one_dimension_on(placement: Any) -> Any:
@@ -59,12 +80,12 @@ class Ranks:
 
     Args:
         groups: sums are added up over each of these in turn.
-        size: how many ranks they span.
-        split: whether plain tensors are pieces of the vector, a different one on every rank; else they are copies.
+        size: how many ranks the device mesh of this rank's parameters has. What lies outside of it
+            is another piece of the vector; within it, what is not sharded is a copy.
     """
 
-    def __init__(self, groups: Sequence[Any], size: int, split: bool) -> None:
-        self.groups, self.size, self.split = groups, size, split
+    def __init__(self, groups: Sequence[Any], size: int) -> None:
+        self.groups, self.size = groups, size
 
     def add(self, sums: Tensor) -> Tensor:
         """The total of all ranks' ``sums``, in place."""
@@ -73,57 +94,69 @@ class Ranks:
         return sums
 
     def weight(self, p: Any) -> float:
-        """How much this rank's share of ``p`` counts: a share that k ranks hold alike counts 1/k on each of them."""
+        """How much this rank's share of ``p`` counts: one that k ranks hold alike counts 1/k."""
         if not is_dtensor(p):
-            return 1.0 if self.split else 1 / self.size
+            return 1 / self.size
         placements = zip(p.placements, p.device_mesh.shape, strict=True)
         shards = math.prod(size for placement, size in placements if not placement.is_replicate())
-        return shards / (p.device_mesh.size() if self.split else self.size)
+        return shards / self.size
+
+    @property
+    def device(self) -> torch.device:
+        """A device that the ranks can add on, for one that holds no parameter to ask."""
+        types: list[torch.device] = self.groups[0]._device_types
+        return torch.device("cpu") if torch.device("cpu") in types else types[0]
 
 
 def find_ranks(optimizer: Any, params: Iterable[Any], process_group: Any) -> Ranks | None:
-    """Over whom sums are added up; ``None`` if this rank holds all. Raises where that cannot be known."""
+    """Over whom sums are added up; ``None``: this rank holds all. Raises if it cannot be known."""
     params = list(params)
     if any(optimizer in getattr(p, "_in_backward_optimizers", ()) for p in params):
         raise RuntimeError(
-            f"{type(optimizer).__name__} takes norms over all gradients together, and here it steps one parameter at a "
-            "time during the backward pass: call step() after it instead"
-        )
-    if process_group is not None:
-        return Ranks([process_group], dist.get_world_size(process_group), split=True)
-    if any(getattr(p, "_fsdp_flattened", False) for p in params):
-        raise RuntimeError(
-            "the parameters are FSDP shards, and norms run over all of them: "
-            "pass process_group= the group that they are split over, for instance torch.distributed.group.WORLD"
+            f"{type(optimizer).__name__} takes norms over all gradients together, and here it "
+            "steps one parameter at a time in the backward pass: call step() after it instead"
         )
     meshes = [p.device_mesh for p in params if is_dtensor(p)]
-    if not meshes:
-        return None
-    mesh = max(meshes, key=lambda mesh: mesh.size())
-    ranks = set(mesh.mesh.flatten().tolist())
-    if not all(ranks.issuperset(other.mesh.flatten().tolist()) for other in meshes):
+    mesh = max(meshes, key=lambda mesh: mesh.size(), default=None)
+    ranks = _members(mesh)
+    if not all(ranks.issuperset(_members(other)) for other in meshes):
         raise RuntimeError(
-            "the parameters lie on device meshes of which none spans the others: pass process_group= a group of all ranks"
+            f"the parameters lie on device meshes of ranks {sorted(ranks)} and others, "
+            "of which none spans the rest, expected one that does"
         )
-    if len(ranks) == dist.get_world_size():
-        return Ranks([dist.group.WORLD], len(ranks), split=False)
-    return Ranks(mesh.get_all_groups(), len(ranks), split=False)
+    if process_group is not None:
+        return Ranks([process_group], max(1, len(ranks)))
+    if any(getattr(p, "_fsdp_flattened", False) for p in params):
+        raise RuntimeError(
+            "the parameters are FSDP shards, and norms run over all of them: pass process_group= "
+            "the group that they are split over, for instance torch.distributed.group.WORLD"
+        )
+    if mesh is None:
+        return None
+    whole = len(ranks) == dist.get_world_size()
+    return Ranks([dist.group.WORLD] if whole else mesh.get_all_groups(), len(ranks))
+
+
+def _members(mesh: Any) -> set[int]:
+    return set() if mesh is None else set(mesh.mesh.flatten().tolist())
+
+
+def check_group(process_group: Any) -> None:
+    """Refuse what is no group; a rank outside of one has been given something else for it."""
+    if process_group is not None and not isinstance(process_group, dist.ProcessGroup):
+        expected = "None or a torch.distributed.ProcessGroup that has this rank"
+        raise TypeError(f"process_group must be {expected}, got {process_group!r}")
 
 
 def zero_redundancy_group() -> Any:
-    """The group of the ``ZeroRedundancyOptimizer`` that is making the optimizer right now, if one is.
+    """The group of the ``ZeroRedundancyOptimizer`` that is making the optimizer just now, if any.
 
-    It hands each rank some of the parameters and says nothing of the others: only its own frame tells."""
+    It hands each rank some of the parameters and is silent about the rest: only its frame tells."""
     module = sys.modules.get("torch.distributed.optim.zero_redundancy_optimizer")
     frame = sys._getframe() if module is not None else None
     while module is not None and frame is not None:
         owner = frame.f_locals.get("self")
         if isinstance(owner, module.ZeroRedundancyOptimizer):
-            if owner._overlap_with_ddp:
-                raise RuntimeError(
-                    "ZeroRedundancyOptimizer(overlap_with_ddp=True) steps some parameters before others have a gradient, "
-                    "and norms run over all of them: leave overlap_with_ddp off"
-                )
             return owner.process_group
         frame = frame.f_back
     return None
