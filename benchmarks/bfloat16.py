@@ -1,8 +1,8 @@
-"""What a bfloat16 state costs in quality: final losses beside those with a float32 state, on the same seeds.
+"""What a bfloat16 state costs in quality: final losses beside those with a float32 state.
 
     python benchmarks/bfloat16.py [--runs N] [--out DIR]
 
-Writes ``bfloat16.json`` and ``bfloat16.md`` to the output directory. Takes some minutes.
+Both start from the same seeds. Writes ``bfloat16.json`` and ``bfloat16.md`` to the output directory. Takes some minutes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,13 @@ from hyperadam import tasks
 from hyperadam.kernels import RuleStepper
 
 #: Tasks with their number of runs.
-TASKS = {"mnist-mlp": 20, "mnist-mlp-relu": 20, "mnist-mlp-elu": 20, "mnist-mlp-tanh": 20, "mnist-cnn1": 5}
+TASKS = {
+    "mnist-mlp": 20,
+    "mnist-mlp-relu": 20,
+    "mnist-mlp-elu": 20,
+    "mnist-mlp-tanh": 20,
+    "mnist-cnn1": 5,
+}
 STEPS = 100
 #: Seeds that no table of the results uses.
 FIRST_SEED = 50_000
@@ -72,9 +78,13 @@ def as_markdown(rows: list[dict[str, object]]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--runs", type=int, help="runs of every task (default 20, CNN-1 5)")
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results", help="where to write")
+    parser.add_argument(
+        "--out", type=Path, default=Path(__file__).parent / "results", help="where to write"
+    )
     options = parser.parse_args()
     rows = []
     for name, runs in TASKS.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from pathlib import Path
 from typing import Any
@@ -198,3 +199,18 @@ def test_default_weights() -> None:
     assert HyperAdam(tensors((3,))).defaults["lr"] == 0.005
     assert RNNprop(tensors((3,)), weights=RNNpropRule()).defaults["lr"] == 0.1
     assert DMOptimizer(tensors((3,)), weights=DMRule()).defaults["lr"] == 0.1
+
+
+def test_a_copy_without_its_process_group_does_not_step_alone() -> None:
+    """Its norms would silently be those of one rank."""
+    params = tensors(*SHAPES)
+    opt = HyperAdam(params)
+    opt._process_group = object()
+    twin = copy.deepcopy(opt)
+    twin_params = twin.param_groups[0]["params"]
+    set_grads(twin_params, 0)
+    before = Snapshot(twin)
+    for again in (twin, copy.deepcopy(twin)):
+        with pytest.raises(RuntimeError, match="copies do not keep: make a new one with process_group="):
+            again.step()
+    before.assert_same()

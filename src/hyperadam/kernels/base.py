@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -103,7 +104,8 @@ class Kernel:
     @torch.no_grad()
     def sums(self, batch: Any, earlier: Sums) -> Tensor:
         """The next round's sums of squares over all parts, ``(runs, columns)`` in float64, given earlier rounds' totals."""
-        shares = [self.rule.column_sums(g, state, earlier) for _, _, _, g, state in self._tiles(batch)]
+        with self._full_precision():
+            shares = [self.rule.column_sums(g, state, earlier) for _, _, _, g, state in self._tiles(batch)]
         return torch.stack(shares).sum(0)
 
     @torch.no_grad()
@@ -111,7 +113,8 @@ class Kernel:
         """One step: overwrites every part's state and moves its parameter."""
         for number, here, part, g, tile in self._tiles(batch):
             motion = motions[number]
-            update, new = self._forward(g, tile, sums)
+            with self._full_precision():
+                update, new = self._forward(g, tile, sums)
             for field, (old, given, value) in enumerate(zip(part.state, tile, new, strict=True)):
                 overwritten = value is given and given.dtype == old.dtype
                 if not overwritten:
@@ -122,6 +125,12 @@ class Kernel:
                 update = update.add(w, alpha=motion.decay)
             w.add_(update, alpha=-motion.lr)
         batch.grads = ()
+
+    def _full_precision(self) -> AbstractContextManager[Any]:
+        """Where a user's autocast does not reach: it would round the rule's products to half precision."""
+        device = self.device.type
+        on = torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
+        return torch.autocast(device, enabled=False) if on else nullcontext()
 
     def _tiles(self, batch: Batch) -> Iterator[tuple[int, slice, Part, Tensor, Any]]:
         """Each tile of each part: the part's number, where, the part, and the tile's gradient and state in the rule's dtype.

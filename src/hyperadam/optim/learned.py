@@ -6,7 +6,6 @@ import copy
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
 from itertools import chain
 from typing import Any, ClassVar, TypeAlias
 
@@ -97,6 +96,7 @@ class LearnedOptimizer(Optimizer):
         self.rule = _take_rule(self.default_weights if weights is None else weights, self.rule_class)
         self.state_dtype, self.backend, self.nonfinite = state_dtype, backend, nonfinite
         self._process_group = zero_redundancy_group() if process_group is None else process_group
+        self._group_lost = False
         self._forget()
         defaults = {
             "lr": self.rule.step_size if lr is None else lr,
@@ -144,27 +144,26 @@ class LearnedOptimizer(Optimizer):
         ranks = self._ranks()
         if not params and ranks is None:
             return
-        with _outside_autocast(params):
-            plan = self._plan_for(params, ranks)
-            plan.take(grads)
-            bad = [self._label(position) for position in plan.too_large(self._limit)]
-            if bad and ranks is None:
-                return self._refuse(bad, plan)
+        plan = self._plan_for(params, ranks)
+        plan.take(grads)
+        bad = [self._label(position) for position in plan.too_large(self._limit)]
+        if bad and ranks is None:
+            return self._refuse(bad, plan)
 
-            def share(earlier: Sums) -> Tensor:
-                sums = plan.sums(earlier)
-                if ranks is None:
-                    return sums
-                # a bad gradient spoils the sums on every rank, so that all of them refuse the step together
-                return ranks.add(torch.full_like(sums, torch.nan) if bad else sums)
+        def share(earlier: Sums) -> Tensor:
+            sums = plan.sums(earlier)
+            if ranks is None:
+                return sums
+            # a bad gradient spoils the sums on every rank, so that all of them refuse the step together
+            return ranks.add(torch.full_like(sums, torch.nan) if bad else sums)
 
-            sums = self.rule.total_sums(share)
-            if ranks is not None and not sums[0].isfinite().all():
-                return self._refuse(bad or ["a parameter on another rank"], plan)
-            if self._only_makes_state(plan, grads, sums):
-                plan.fresh = []
-                return
-            plan.step_(sums, self._motions(plan))
+        sums = self.rule.total_sums(share)
+        if ranks is not None and not sums[0].isfinite().all():
+            return self._refuse(bad or ["a parameter on another rank"], plan)
+        if self._only_makes_state(plan, grads, sums):
+            plan.fresh = []
+            return
+        plan.step_(sums, self._motions(plan))
         increment_version(params)  # a kernel writes past autograd, which must still find out a stale graph
 
     def _gradients(self) -> tuple[list[Tensor], list[Tensor]]:
@@ -254,15 +253,18 @@ class LearnedOptimizer(Optimizer):
     def _motions(self, plan: Plan) -> list[Motion]:
         """How each parameter moves in this step."""
         rates = [(float(group["lr"]), float(group["weight_decay"])) for group in self.param_groups]
-        paces: dict[int, float] = {}
+        rounded = self.state_dtype == torch.bfloat16
+        alike: dict[tuple[int, int], Motion] = {}
         motions = []
         for step, (group, position) in zip(plan.steps(), plan.places, strict=True):
-            if step not in paces:
-                paces[step] = self.rule.pace(step)
-            # odd multipliers spread steps and parameters over 31 bits: tensors round differently, a resumed run the same
-            seed = (step * 0x9E3779B1 + position * 0x85EBCA77) & 0x7FFFFFFF
-            lr, decay = rates[group]
-            motions.append(Motion(lr * paces[step], decay, seed))
+            motion = alike.get((step, group))
+            if motion is None:
+                lr, decay = rates[group]
+                motion = alike[step, group] = Motion(lr * self.rule.pace(step), decay)
+            if rounded:
+                # odd multipliers spread steps and parameters over 31 bits: tensors round differently, a resumed run the same
+                motion = motion._replace(seed=(step * 0x9E3779B1 + position * 0x85EBCA77) & 0x7FFFFFFF)
+            motions.append(motion)
         return motions
 
     def _only_makes_state(self, plan: Plan, grads: list[Tensor], sums: Sums) -> bool:
@@ -290,6 +292,11 @@ class LearnedOptimizer(Optimizer):
 
     def _ranks(self) -> Ranks | None:
         """The ranks that hold the vector together, looked up once; a rule without norms needs none."""
+        if self._group_lost and self.rule.rounds:
+            raise RuntimeError(
+                "this optimizer is a copy of one with a process_group, which copies do not keep: "
+                "make a new one with process_group= and load_state_dict() into it"
+            )
         if not self._ranks_known:
             self._found = find_ranks(self, self._params(), self._process_group) if self.rule.rounds else None
             self._ranks_known = True
@@ -327,11 +334,12 @@ class LearnedOptimizer(Optimizer):
 
     def __getstate__(self) -> dict[str, Any]:
         own = {name: getattr(self, name) for name in ("rule", "state_dtype", "backend", "nonfinite")}
-        return super().__getstate__() | own
+        # a group is of one process: none survives a pickle, but that there was one must
+        return super().__getstate__() | own | {"_group_lost": self._group_lost or self._process_group is not None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        self._process_group = getattr(self, "_process_group", None)  # a group is of one process: none survives a pickle
+        self._process_group = None
         self._forget()
 
     def _forget(self) -> None:
@@ -393,13 +401,3 @@ def _take_rule(weights: Weights, wanted: type[UpdateRule[Any]]) -> UpdateRule[An
     if not isinstance(rule, wanted):
         raise WeightsError(f"{source}: got a {type(rule).__name__}, expected a {wanted.__name__}")
     return rule.requires_grad_(False)
-
-
-@contextmanager
-def _outside_autocast(params: list[Tensor]) -> Iterator[None]:
-    """Autocast would round the rule's small products to half precision."""
-    with ExitStack() as stack:
-        for device in {p.device.type for p in params}:
-            if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
-                stack.enter_context(torch.autocast(device, enabled=False))
-        yield

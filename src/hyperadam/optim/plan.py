@@ -65,7 +65,7 @@ class Plan:
         if not kept and not all(state.get(p) is old for p, old in zip(params, self.states, strict=True)):
             return False
         now = chain.from_iterable((p, *fields.values()) for p, fields in zip(params, self.states, strict=True))
-        return all(map(is_, now, self._tensors)) and [x.data_ptr() for x in self._tensors] == self._addresses
+        return all(map(is_, now, self._tensors)) and list(map(Tensor.data_ptr, self._tensors)) == self._addresses
 
     def take(self, grads: Sequence[Tensor]) -> None:
         """Lay the gradients in, one for each parameter."""
@@ -85,10 +85,10 @@ class Plan:
     def sums(self, earlier: Sums) -> Tensor:
         """The next round's sums over all shares, ``(1, columns)``, on the first one's device."""
         home = self.shares[0].kernel.device
-        totals = [
-            share.weight * share.kernel.sums(share.batch, tuple(x.to(share.kernel.device) for x in earlier)).to(home)
-            for share in self.shares
-        ]
+        totals = []
+        for kernel, batch, _, weight, _ in self.shares:
+            sums = kernel.sums(batch, _on(kernel.device, earlier)).to(home)
+            totals.append(sums if weight == 1 else weight * sums)
         return totals[0] if len(totals) == 1 else torch.stack(totals).sum(0)
 
     def steps(self) -> list[int]:
@@ -103,7 +103,11 @@ class Plan:
         for kernel, batch, members, _, staged in self.shares:
             if not members:
                 continue
-            here = tuple(x.to(kernel.device) for x in sums)
+            here = _on(kernel.device, sums)
             kernel.step_(batch, here, motions if len(self.shares) == 1 else [motions[i] for i in members])
             for w, moved in staged:
                 w.copy_(moved)
+
+
+def _on(device: torch.device, sums: Sums) -> Sums:
+    return tuple(x.to(device) for x in sums)
