@@ -4,6 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
+# Tests run in as many processes as there are cores, up to four.
+WORKERS := -n auto --maxprocesses 4
+
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-all lint bench sanitize docs clean
 
@@ -30,10 +33,10 @@ lint: setup ## style and types
 	$(BIN)/mypy
 
 test: lint ## lint, types and tests
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(WORKERS)
 
 test-all: lint ## lint, types and everything, slow tests too
-	$(BIN)/python -m pytest -m ''
+	$(BIN)/python -m pytest $(WORKERS) -m ''
 
 bench: setup ## measure the step, the meta-gradient and runs together, side by side
 	$(BIN)/python benchmarks/step.py

@@ -2,7 +2,7 @@
 
     python benchmarks/bfloat16.py [--runs N] [--out DIR]
 
-Both start from the same seeds. Writes ``bfloat16.json`` and ``bfloat16.md`` to the output directory. Takes some minutes.
+Both start from the same seeds. Writes ``bfloat16.json`` and ``bfloat16.md``. Takes some minutes.
 """
 
 from __future__ import annotations

@@ -68,8 +68,7 @@ def _choose(rule: UpdateRule[Any], backend: str) -> str:
     fitting = [name for name in choices if _fits(name, like.device.type, like.dtype, rule)]
     if wish in fitting:
         return wish
-    has_kernel = isinstance(rule, HyperAdamRule) or any(isinstance(layer, LSTM) for layer in rule.children())
-    if backend != "auto" and has_kernel:
+    if backend != "auto" and _is_in_cpp(rule):
         raise ValueError(
             f"backend {backend!r} cannot step {rule.kind} in {like.dtype} on {like.device}, only {', '.join(fitting)} can"
         )
@@ -81,5 +80,9 @@ def _fits(name: str, device: str, dtype: torch.dtype, rule: UpdateRule[Any]) -> 
         return True
     if name == "triton":
         return isinstance(rule, HyperAdamRule) and device == "cuda" and dtype == torch.float32
-    has_kernel = isinstance(rule, HyperAdamRule) or any(isinstance(layer, LSTM) for layer in rule.children())
-    return has_kernel and device == "cpu" and dtype == torch.float32
+    return _is_in_cpp(rule) and device == "cpu" and dtype == torch.float32
+
+
+def _is_in_cpp(rule: UpdateRule[Any]) -> bool:
+    """Whether all of the rule is in C++, or at least its LSTM layers."""
+    return isinstance(rule, HyperAdamRule) or any(isinstance(layer, LSTM) for layer in rule.children())

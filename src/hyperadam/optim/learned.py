@@ -338,8 +338,8 @@ class LearnedOptimizer(Optimizer):
         return super().__getstate__() | own | {"_group_lost": self._group_lost or self._process_group is not None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
-        self._process_group = None
+        super().__setstate__(state)  # of a copy, or in torch's load_state_dict
+        self._process_group = getattr(self, "_process_group", None)
         self._forget()
 
     def _forget(self) -> None:
