@@ -54,7 +54,11 @@ extensions = [
         f"hyperadam.kernels.native.{name}",
         sources=[str(path) for path in sorted(NATIVE.glob("*.cpp"))],
         depends=[str(path) for path in sorted(NATIVE.glob("*.h"))],
-        extra_compile_args=[*FLAGS.split(), *flags.split(), *([] if sys.platform == "darwin" else ["-fopenmp"])],
+        extra_compile_args=[
+            *FLAGS.split(),
+            *flags.split(),
+            *([] if sys.platform == "darwin" else ["-fopenmp"]),
+        ],
         extra_link_args=[] if sys.platform == "darwin" else ["-fopenmp"],
         optional=True,
     )

@@ -10,7 +10,18 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 import hyperadam
-from hyperadam.commands import compare, data, demo, meta_train, report, reproduce, tasks, train, tune, weights
+from hyperadam.commands import (
+    compare,
+    data,
+    demo,
+    meta_train,
+    report,
+    reproduce,
+    tasks,
+    train,
+    tune,
+    weights,
+)
 from hyperadam.data import DataError
 
 #: Every command, in the order of the help. A command is a module with ``add(commands)``.
@@ -69,7 +80,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (ValueError, DataError, MemoryError) as error:
         return _fail(options, str(error) or type(error).__name__, 2)
     except Exception as error:
-        return _fail(options, f"unexpected {type(error).__name__}: {error} (a bug: hyperadam --debug … shows where)", 2)
+        return _fail(
+            options,
+            f"unexpected {type(error).__name__}: {error} (a bug: hyperadam --debug … shows where)",
+            2,
+        )
     failures = getattr(options, "failures", [])
     for failure in failures:
         print(f"hyperadam: {failure.label}: {failure.error}", file=sys.stderr)

@@ -40,7 +40,14 @@ def test_compare(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out, err = capsys.readouterr()
     lines = out.splitlines()
     assert lines[0].split() == ["task", "optimizer", "lr", "final", "loss", "against", "adam@0.1"]
-    assert [line.split()[0] for line in lines[2:8]] == ["noisy-bowl", "adam@0.1", "sgd@0.1", "bowl", "adam@0.1", "sgd@0.1"]
+    assert [line.split()[0] for line in lines[2:8]] == [
+        "noisy-bowl",
+        "adam@0.1",
+        "sgd@0.1",
+        "bowl",
+        "adam@0.1",
+        "sgd@0.1",
+    ]
     assert "0.005 (the rule's own)" in lines[2]
     assert sum(" * " in line or line.endswith("*") for line in lines[2:8]) == 2
     assert "3 runs of 5 steps" in out
@@ -62,7 +69,21 @@ def test_compare(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_train(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     HyperAdamRule(candidates=3).save(here / "mine.safetensors")
-    assert main(["train", "bowl", "--optimizer", str(here / "mine.safetensors"), "--steps", "4", "--runs", "2"]) == 0
+    assert (
+        main(
+            [
+                "train",
+                "bowl",
+                "--optimizer",
+                str(here / "mine.safetensors"),
+                "--steps",
+                "4",
+                "--runs",
+                "2",
+            ]
+        )
+        == 0
+    )
     out = capsys.readouterr().out
     assert re.search(r"bowl +mine +0\.005", out)
     assert "against" not in out
@@ -97,7 +118,9 @@ def test_divergence_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     assert "diverged in 1 of 3" in capsys.readouterr().out
 
 
-def test_demo_is_a_comparison(here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_demo_is_a_comparison(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     fetched = []
     monkeypatch.setattr(data, "fetch", lambda name, root=None: fetched.append((name, root)))
     monkeypatch.setattr(demo, "TASKS", ("noisy-bowl", "bowl"))
@@ -125,10 +148,15 @@ def test_lists(capsys: pytest.CaptureFixture[str]) -> None:
     assert shown["provenance"]["meta_steps"] == 0
 
 
-def test_data(here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_data(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setenv("HYPERADAM_DATA", str(here / "cache"))
     assert main(["data", "list"]) == 0
-    assert [line.split()[:2] for line in capsys.readouterr().out.splitlines()] == [["mnist", "absent"], ["cifar10", "absent"]]
+    assert [line.split()[:2] for line in capsys.readouterr().out.splitlines()] == [
+        ["mnist", "absent"],
+        ["cifar10", "absent"],
+    ]
     assert main(["data", "verify", "mnist"]) == 2
     assert one_line(capsys).startswith("hyperadam: mnist is absent")
     calls = []
@@ -149,7 +177,10 @@ def one_line(capsys: pytest.CaptureFixture[str]) -> str:
     ("command", "message"),
     [
         ("train mnist-mpl", "no task is called 'mnist-mpl'; did you mean mnist-mlp"),
-        ("compare bowl --optimizers hyperadam,adma", "no optimizer is called 'adma'; did you mean adam"),
+        (
+            "compare bowl --optimizers hyperadam,adma",
+            "no optimizer is called 'adma'; did you mean adam",
+        ),
         ("compare bowl --optimizers adam,,sgd", "expected names with commas between them"),
         ("tune bowl --optimizers adm", "no optimizer is called 'adm'; did you mean adam"),
         ("tune bwol", "no task is called 'bwol'"),
@@ -167,7 +198,9 @@ def one_line(capsys: pytest.CaptureFixture[str]) -> str:
         ("train bowl --out file --steps 2 --runs 1", "file/cells: Not a directory"),
     ],
 )
-def test_errors_are_one_line(here: Path, capsys: pytest.CaptureFixture[str], command: str, message: str) -> None:
+def test_errors_are_one_line(
+    here: Path, capsys: pytest.CaptureFixture[str], command: str, message: str
+) -> None:
     (here / "broken.safetensors").write_bytes(b"nonsense")
     (here / "file").write_text("not a folder")
     try:
@@ -186,7 +219,9 @@ def test_weights_of_wrong_shapes(here: Path, capsys: pytest.CaptureFixture[str])
     assert "'b_q' has shape (4, 1), expected (3, 1)" in one_line(capsys)
 
 
-def test_a_full_disk(here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_full_disk(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     def full(descriptor: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -208,7 +243,9 @@ def test_interruption(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFix
     assert "interrupted" in one_line(capsys)
 
 
-def test_bugs_are_one_line_and_debug_shows_where(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bugs_are_one_line_and_debug_shows_where(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     def bug(*_: object) -> None:
         raise ZeroDivisionError("a bug")
 
@@ -222,7 +259,9 @@ def test_bugs_are_one_line_and_debug_shows_where(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize(
-    "command", [[], *([c.__name__.rpartition(".")[2].replace("_", "-")] for c in COMMANDS)], ids=lambda c: " ".join(c) or "all"
+    "command",
+    [[], *([c.__name__.rpartition(".")[2].replace("_", "-")] for c in COMMANDS)],
+    ids=lambda c: " ".join(c) or "all",
 )
 def test_help_teaches(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
@@ -232,7 +271,9 @@ def test_help_teaches(command: list[str], capsys: pytest.CaptureFixture[str]) ->
     assert f"\n  hyperadam {' '.join(command)}" in out, "there are examples"
 
 
-def test_progress_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_on_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     monkeypatch.setattr(common, "REDRAW", 0.0)
     now = iter([100.0, 110.0, 120.0, 300.0, 310.0])
@@ -242,7 +283,15 @@ def test_progress_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
         line(label, share)
     line.close()
     parts = capsys.readouterr().err.split("\r\x1b[K")
-    assert parts == ["", "a   50%", "a   60%  0:40 left", "b   75%  0:20 left", "c    0%", "c   12%  1:13 left", ""]
+    assert parts == [
+        "",
+        "a   50%",
+        "a   60%  0:40 left",
+        "b   75%  0:20 left",
+        "c    0%",
+        "c   12%  1:13 left",
+        "",
+    ]
     assert [common.clock(x) for x in (5, 65, 3725)] == ["0:05", "1:05", "1:02:05"]
 
 
@@ -262,7 +311,12 @@ tasks.register("slope", Slope)
 
 
 def run(command: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "hyperadam", *command.split()], capture_output=True, text=True, timeout=600)
+    return subprocess.run(
+        [sys.executable, "-m", "hyperadam", *command.split()],
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
 
 
 def test_as_a_process_with_a_task_of_ones_own(here: Path) -> None:
@@ -281,7 +335,11 @@ def test_a_reader_that_leaves(here: Path) -> None:
     reader, writer = os.pipe()
     os.close(reader)
     done = subprocess.run(
-        [sys.executable, "-m", "hyperadam", "tasks"], stdout=writer, stderr=subprocess.PIPE, text=True, timeout=600
+        [sys.executable, "-m", "hyperadam", "tasks"],
+        stdout=writer,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=600,
     )
     os.close(writer)
     assert (done.returncode, done.stderr) == (141, "")

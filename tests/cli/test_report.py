@@ -32,7 +32,9 @@ def test_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "6 of 44" in " ".join(out.split())
     assert "Measured so far: 6 of 44 cells" in page
     assert str(tmp_path) not in page
-    assert "computed: 6 of 44 cells" in (tmp_path / "activations" / "table.md").read_text(encoding="utf-8")
+    assert "computed: 6 of 44 cells" in (tmp_path / "activations" / "table.md").read_text(
+        encoding="utf-8"
+    )
     assert not (tmp_path / "lstm").exists(), "no table of nothing"
     assert main(["report", "--results", str(tmp_path), "--out", str(tmp_path / "again.html")]) == 0
     assert (tmp_path / "again.html").read_text(encoding="utf-8") == page
@@ -44,7 +46,9 @@ def test_a_coarse_report(tmp_path: Path) -> None:
     assert "A coarse version" in (tmp_path / "report.html").read_text(encoding="utf-8")
 
 
-def test_without_results_it_says_how_to_make_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_results_it_says_how_to_make_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["report", "--results", str(tmp_path)]) == 2
     assert "hyperadam reproduce all" in capsys.readouterr().err
     assert not (tmp_path / "report.html").exists()

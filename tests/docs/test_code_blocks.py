@@ -13,7 +13,9 @@ PROSE = {"findings.md"}
 NEEDS = {"training-code.md": ["lightning", "transformers", "accelerate", "skorch"]}
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if page.name not in PROSE], ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if page.name not in PROSE], ids=lambda page: page.name
+)
 def test_code_runs(page, tmp_path, monkeypatch, capsys):
     for library in NEEDS.get(page.name, []):
         pytest.importorskip(library)
@@ -24,7 +26,9 @@ def test_code_runs(page, tmp_path, monkeypatch, capsys):
     for block in blocks:
         exec(compile(block, page.name, "exec"), namespace)
     if page.name == "README.md":
-        assert float(capsys.readouterr().out.split()[-1]) < 0.4, "the loop of the README learns: the loss starts near 1.5"
+        assert float(capsys.readouterr().out.split()[-1]) < 0.4, (
+            "the loop of the README learns: the loss starts near 1.5"
+        )
 
 
 def headings(page):
@@ -35,7 +39,9 @@ def headings(page):
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_lead_somewhere(page):
-    for target, anchor in re.findall(r"\]\(([^)#:]*)(?:#([^)]+))?\)", page.read_text(encoding="utf-8")):
+    for target, anchor in re.findall(
+        r"\]\(([^)#:]*)(?:#([^)]+))?\)", page.read_text(encoding="utf-8")
+    ):
         there = page.parent / target if target else page
         assert there.exists(), target
         assert not anchor or anchor in headings(there), f"{target}#{anchor}"

@@ -51,10 +51,17 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.usefixtures("tiny")
-def test_rates_are_found_in_processes_and_stored(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rates_are_found_in_processes_and_stored(
+    elsewhere: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(bulk, "SMALL", (2, 2))
-    experiment = Experiment("x", "", "", "", ("bowl", "trap"), ("sgd", "momentum", "hyperadam"), (4,))
-    jobs = [TuneJob(job.task, job.optimizer, 2, 4, job.folder) for job in tuning_jobs([experiment], elsewhere)]
+    experiment = Experiment(
+        "x", "", "", "", ("bowl", "trap"), ("sgd", "momentum", "hyperadam"), (4,)
+    )
+    jobs = [
+        TuneJob(job.task, job.optimizer, 2, 4, job.folder)
+        for job in tuning_jobs([experiment], elsewhere)
+    ]
     assert [(job.task, job.optimizer) for job in jobs] == [
         ("bowl", "momentum"),
         ("bowl", "sgd"),
@@ -62,7 +69,10 @@ def test_rates_are_found_in_processes_and_stored(elsewhere: Path, monkeypatch: p
     ]
     failures = run_jobs(jobs, Setup(elsewhere, module="tiny_module"), quiet, processes=2)
     assert tuned_lr("sgd", "bowl", 4, elsewhere) == (1.0, "tuned")
-    assert sorted(failure.label for failure in failures) == ["tune trap momentum 4 steps", "tune trap sgd 4 steps"]
+    assert sorted(failure.label for failure in failures) == [
+        "tune trap momentum 4 steps",
+        "tune trap sgd 4 steps",
+    ]
     assert "diverged on trap at every learning rate" in failures[0].error
     assert [job.done for job in jobs] == [True, True, False, False]
     assert not TuneJob("bowl", "sgd", 3, 4, elsewhere).done, "more runs are asked for"

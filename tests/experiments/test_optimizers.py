@@ -18,7 +18,14 @@ from hyperadam.experiments.steppers import RuleStepper
 from hyperadam.rules.base import Sums
 
 RUNS, P, STEPS = 5, 37, 6
-RATES = {"sgd": 0.1, "momentum": 0.05, "adagrad": 0.1, "adadelta": 3.0, "rmsprop": 0.02, "adam": 0.03}
+RATES = {
+    "sgd": 0.1,
+    "momentum": 0.05,
+    "adagrad": 0.1,
+    "adadelta": 3.0,
+    "rmsprop": 0.02,
+    "adam": 0.03,
+}
 
 
 class NormState(NamedTuple):
@@ -40,7 +47,9 @@ class NormRule(UpdateRule[NormState]):
     def column_sums(self, grad: Tensor, state: NormState, sums: Sums) -> Tensor:
         return (self.beta * state.m + grad.unsqueeze(-2)).double().square().sum(-1)
 
-    def forward(self, grad: Tensor, state: NormState, sums: Sums | None = None) -> tuple[Tensor, NormState]:
+    def forward(
+        self, grad: Tensor, state: NormState, sums: Sums | None = None
+    ) -> tuple[Tensor, NormState]:
         if sums is None:
             sums = self.total_sums(lambda earlier: self.column_sums(grad, state, earlier))
         m = self.beta * state.m + grad.unsqueeze(-2)
@@ -69,7 +78,9 @@ def spec(name: str) -> OptimizerSpec:
 def problem() -> tuple[Tensor, list[Tensor]]:
     generator = torch.Generator().manual_seed(1)
     scale = torch.logspace(-3, 1, STEPS)
-    return torch.randn(RUNS, P, generator=generator), [s * torch.randn(RUNS, P, generator=generator) for s in scale]
+    return torch.randn(RUNS, P, generator=generator), [
+        s * torch.randn(RUNS, P, generator=generator) for s in scale
+    ]
 
 
 def steps(optimizer: OptimizerSpec, start: Tensor, grads: list[Tensor]) -> Tensor:
@@ -90,7 +101,9 @@ def test_a_run_has_the_same_bits_in_any_company(name: str) -> None:
     assert not torch.equal(together, start)
     for run in range(RUNS):
         here = slice(run, run + 1)
-        assert torch.equal(steps(spec(name), start[here], [grad[here] for grad in grads]), together[here])
+        assert torch.equal(
+            steps(spec(name), start[here], [grad[here] for grad in grads]), together[here]
+        )
 
 
 def tensorflow(name: str, lr: float, w: np.ndarray, grads: list[np.ndarray]) -> np.ndarray:
@@ -113,7 +126,9 @@ def tensorflow(name: str, lr: float, w: np.ndarray, grads: list[np.ndarray]) -> 
             w = w - lr * update
         elif name == "rmsprop":
             a = 0.9 * a + 0.1 * g**2
-            w = w - lr * g / (np.sqrt(a) + 1e-10)  # TensorFlow: a starts at 1, and ε is under the root
+            w = w - lr * g / (
+                np.sqrt(a) + 1e-10
+            )  # TensorFlow: a starts at 1, and ε is under the root
         else:
             a, b = 0.9 * a + 0.1 * g, 0.999 * b + 0.001 * g**2
             # TensorFlow adds ε before the correction of bias, Adam's authors and torch after it
@@ -125,8 +140,15 @@ def tensorflow(name: str, lr: float, w: np.ndarray, grads: list[np.ndarray]) -> 
 def test_baselines_do_what_tensorflow_does(name: str) -> None:
     start, grads = problem()
     ours = steps(spec(name), start, grads)
-    theirs = tensorflow(name, RATES[name], start.double().numpy(), [g.double().numpy() for g in grads])
-    torch.testing.assert_close(ours.double(), torch.from_numpy(theirs), rtol=0, atol=5e-5 * (ours - start).abs().max().item())
+    theirs = tensorflow(
+        name, RATES[name], start.double().numpy(), [g.double().numpy() for g in grads]
+    )
+    torch.testing.assert_close(
+        ours.double(),
+        torch.from_numpy(theirs),
+        rtol=0,
+        atol=5e-5 * (ours - start).abs().max().item(),
+    )
 
 
 @pytest.mark.parametrize(("name", "kind"), [("sgd", torch.optim.SGD), ("adam", torch.optim.Adam)])
@@ -137,7 +159,9 @@ def test_baselines_are_torchs(name: str, kind: Any) -> None:
     for grad in grads:
         parameter.grad = grad[2].clone()
         optimizer.step()
-    torch.testing.assert_close(steps(spec(name), start, grads)[2], parameter.detach(), rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(
+        steps(spec(name), start, grads)[2], parameter.detach(), rtol=1e-6, atol=1e-6
+    )
 
 
 @pytest.mark.parametrize(
@@ -214,7 +238,12 @@ def test_names_and_rates(tmp_path: Path) -> None:
     assert set(BASELINES) | {"hyperadam", "adam-init"} <= set(names())
     assert (find("hyperadam").lr, find("hyperadam").label) == (0.005, "hyperadam")
     other = find("hyperadam@0.002")
-    assert (other.name, other.label, other.lr, other.lr_source) == ("hyperadam", "hyperadam@0.002", 0.002, "given")
+    assert (other.name, other.label, other.lr, other.lr_source) == (
+        "hyperadam",
+        "hyperadam@0.002",
+        0.002,
+        "given",
+    )
     assert find("adam", "mnist-mlp", 100, tmp_path).lr > 0
     path = tmp_path / "mine@home.safetensors"
     HyperAdamRule(candidates=3).save(path)
@@ -248,7 +277,11 @@ def test_settings_tell_rules_apart_by_what_they_do(tmp_path: Path) -> None:
     before = weights_sha256(rule)
     rule.provenance["note"] = "no matter"
     rule.save(tmp_path / "a.safetensors")
-    assert weights_sha256(rule) == before == weights_sha256(hyperadam.load_rule(tmp_path / "a.safetensors"))
+    assert (
+        weights_sha256(rule)
+        == before
+        == weights_sha256(hyperadam.load_rule(tmp_path / "a.safetensors"))
+    )
     with torch.no_grad():
         rule.b_q[0] += 1e-6
     assert weights_sha256(rule) != before

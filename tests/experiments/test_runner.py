@@ -22,7 +22,15 @@ from hyperadam.experiments import jobs as jobs_module
 from hyperadam.experiments.experiment import Claim, Experiment, Figure
 from hyperadam.experiments.jobs import Setup, run_jobs
 from hyperadam.experiments.results import merge
-from hyperadam.experiments.runner import CellJob, Place, cell_jobs, gather, load, parts, variant_jobs
+from hyperadam.experiments.runner import (
+    CellJob,
+    Place,
+    cell_jobs,
+    gather,
+    load,
+    parts,
+    variant_jobs,
+)
 from hyperadam.experiments.specs import EXPERIMENTS, find_experiment
 from hyperadam.experiments.variant_jobs import VariantJob
 from hyperadam.experiments.variants import Variant
@@ -131,15 +139,22 @@ def test_the_specs_are_consistent() -> None:
         coarse = spec.coarse()
         assert all(figure.steps in coarse.steps for figure in coarse.figures)
         assert coarse.runs * max(coarse.steps) < spec.runs * max(spec.steps)
-    with pytest.raises(ValueError, match="no experiment is called 'activation'; there are activations"):
+    with pytest.raises(
+        ValueError, match="no experiment is called 'activation'; there are activations"
+    ):
         find_experiment("activation")
 
 
 def test_published_numbers_are_those_of_the_tables() -> None:
-    assert EXPERIMENTS["activations"].published["mnist-mlp-tanh", "hyperadam-paper", 100, "final_loss"] == 0.36
+    assert (
+        EXPERIMENTS["activations"].published["mnist-mlp-tanh", "hyperadam-paper", 100, "final_loss"]
+        == 0.36
+    )
     assert EXPERIMENTS["lstm"].published["sine-lstm", "dm", 100, "final_loss"] == 3.10
     assert EXPERIMENTS["learners"].published["mnist-cnn2", "rnnprop", 10_000, "test_top2"] == 0.2169
-    assert EXPERIMENTS["time"].published["mnist-mlp-9x20", "rnnprop", 1, "seconds_per_step"] == 0.0039
+    assert (
+        EXPERIMENTS["time"].published["mnist-mlp-9x20", "rnnprop", 1, "seconds_per_step"] == 0.0039
+    )
 
 
 def test_cells_and_their_coarse_version(here: Path) -> None:
@@ -152,7 +167,11 @@ def test_cells_and_their_coarse_version(here: Path) -> None:
     assert ({c.seeds for c in quick}, {c.steps for c in quick}) == ({(0, 1)}, {2, 3})
     assert {c.seeds for c in spec.cells(runs=1)} == {(0,)}
     start = full[2].optimizer
-    assert (start.label, start.lr, start.lr_source) == ("adam-init", 0.02, "as meta-training starts")
+    assert (start.label, start.lr, start.lr_source) == (
+        "adam-init",
+        0.02,
+        "as meta-training starts",
+    )
 
 
 def test_weights_that_are_not_there_are_one_line(here: Path) -> None:
@@ -169,26 +188,41 @@ def test_nothing_is_computed_twice_and_all_is_found(here: Path) -> None:
     jobs = cell_jobs([spec, experiment(name="other", tasks=("bowl",))], place)
     assert len(jobs) == 12, "experiments share cells"
     labels: list[str] = []
-    assert not run_jobs(jobs, Setup(place.folder), lambda label, share, ended: labels.append(label) if ended else None)
+    assert not run_jobs(
+        jobs,
+        Setup(place.folder),
+        lambda label, share, ended: labels.append(label) if ended else None,
+    )
     assert len(labels) == 12
     work = [next(job.work for job in jobs if job.label == label) for label in labels]
     assert work == sorted(work), "cheap ones first"
     assert not cell_jobs([spec], place)
     found = load(spec, place.store)
-    assert [(r.task, r.steps, r.label) for r in found] == [(c.task, c.steps, c.optimizer.label) for c in spec.cells()]
+    assert [(r.task, r.steps, r.label) for r in found] == [
+        (c.task, c.steps, c.optimizer.label) for c in spec.cells()
+    ]
     assert len(cell_jobs([spec], place, runs=2)) == 12
-    assert [r.runs for r in load(spec, place.store, runs=2)] == [3] * 12, "what there is, rather than nothing"
+    assert [r.runs for r in load(spec, place.store, runs=2)] == [3] * 12, (
+        "what there is, rather than nothing"
+    )
     assert load(spec, Place(here / "results", quick=True).store, quick=True) == []
 
 
-def test_large_learners_are_computed_run_by_run(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_learners_are_computed_run_by_run(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(NoisyBowl, "runs_at_once", 1)
-    place, spec = Place(here / "results"), experiment(tasks=("noisy-bowl",), optimizers=("adam",), steps=(4,))
+    place, spec = (
+        Place(here / "results"),
+        experiment(tasks=("noisy-bowl",), optimizers=("adam",), steps=(4,)),
+    )
     (cell,) = spec.cells()
     assert [part.seeds for part in parts(cell)] == [(0,), (1,), (2,)]
     assert len(cell_jobs([spec], place)) == 3
     assert not run_jobs(cell_jobs([spec], place, runs=2), Setup(place.folder), quiet)
-    assert [job.cell.seeds for job in cell_jobs([spec], place)] == [(2,)], "other numbers of runs share them"
+    assert [job.cell.seeds for job in cell_jobs([spec], place)] == [(2,)], (
+        "other numbers of runs share them"
+    )
     assert not run_jobs(cell_jobs([spec], place), Setup(place.folder), quiet)
     whole, merged = train("noisy-bowl", cell.optimizer, (0, 1, 2), 4), gather(place.store, cell)
     assert merged is not None
@@ -203,7 +237,9 @@ def test_one_failure_stops_no_other(here: Path) -> None:
     spec = experiment(tasks=("broken", "trap", "bowl"), optimizers=("sgd@0.1",), steps=(5,))
     for processes, module in ((1, None), (2, "tiny_module")):
         place = Place(here / f"results{processes}")
-        failures = run_jobs(cell_jobs([spec], place), Setup(place.folder, module=module), quiet, processes)
+        failures = run_jobs(
+            cell_jobs([spec], place), Setup(place.folder, module=module), quiet, processes
+        )
         assert failures == [("broken  sgd@0.1  5 steps", "RuntimeError: no batch today")]
         trap, bowl = load(spec, place.store)
         assert trap.diverged_at == (None, 3, None), "a run that diverges is a result"
@@ -213,13 +249,24 @@ def test_one_failure_stops_no_other(here: Path) -> None:
 
 def test_a_killed_process_loses_nothing(here: Path) -> None:
     place = Place(here / "results")
-    jobs = [CellJob(Cell("slow", find(f"sgd@{lr}"), (0,), 30), place.store.folder) for lr in (0.1, 0.2, 0.3)]
+    jobs = [
+        CellJob(Cell("slow", find(f"sgd@{lr}"), (0,), 30), place.store.folder)
+        for lr in (0.1, 0.2, 0.3)
+    ]
     killed: list[int] = []
 
     def kill(label: str, share: float, ended: bool) -> None:
         if share > 0.05 and not killed:
-            children = [int(p.name) for p in Path("/proc").iterdir() if p.name.isdigit() and _parent(p) == os.getpid()]
-            killed.extend(pid for pid in children if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes())
+            children = [
+                int(p.name)
+                for p in Path("/proc").iterdir()
+                if p.name.isdigit() and _parent(p) == os.getpid()
+            ]
+            killed.extend(
+                pid
+                for pid in children
+                if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()
+            )
             os.kill(killed[0], signal.SIGKILL)
 
     assert run_jobs(jobs, Setup(place.folder, module="tiny_module"), kill, processes=2) == []
@@ -238,16 +285,28 @@ def _parent(process: Path) -> int:
 
 
 @pytest.mark.parametrize("disk", ["shared", "apart"])
-def test_dask_with_a_worker_that_is_killed(here: Path, disk: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dask_with_a_worker_that_is_killed(
+    here: Path, disk: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     distributed = pytest.importorskip("distributed")
     if disk == "apart":
-        monkeypatch.setattr(jobs_module, "_mark", lambda folder: contextlib.nullcontext(here / "nowhere"))
+        monkeypatch.setattr(
+            jobs_module, "_mark", lambda folder: contextlib.nullcontext(here / "nowhere")
+        )
     place = Place(here / "results")
-    jobs = [CellJob(Cell("slow", find(f"sgd@{lr}"), (0, 1), 20), place.store.folder) for lr in (0.1, 0.2, 0.3, 0.4)]
+    jobs = [
+        CellJob(Cell("slow", find(f"sgd@{lr}"), (0, 1), 20), place.store.folder)
+        for lr in (0.1, 0.2, 0.3, 0.4)
+    ]
     jobs.append(CellJob(Cell("broken", find("sgd@0.1"), (0,), 2), place.store.folder))
     with (
         distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=True, protocol="tcp", dashboard_address=None, silence_logs=50
+            n_workers=2,
+            threads_per_worker=1,
+            processes=True,
+            protocol="tcp",
+            dashboard_address=None,
+            silence_logs=50,
         ) as cluster,
         distributed.Client(cluster, set_as_default=False) as client,
     ):
@@ -255,7 +314,9 @@ def test_dask_with_a_worker_that_is_killed(here: Path, disk: str, monkeypatch: p
         killed: list[int] = []
 
         def kill() -> None:
-            while not (busy := [pids[address] for address, keys in client.processing().items() if keys]):
+            while not (
+                busy := [pids[address] for address, keys in client.processing().items() if keys]
+            ):
                 time.sleep(0.05)
             time.sleep(0.3)
             killed.append(busy[0])
@@ -263,7 +324,9 @@ def test_dask_with_a_worker_that_is_killed(here: Path, disk: str, monkeypatch: p
 
         killer = threading.Thread(target=kill)
         killer.start()
-        failures = run_jobs(jobs, Setup(place.folder, module="tiny_module"), quiet, dask=cluster.scheduler_address)
+        failures = run_jobs(
+            jobs, Setup(place.folder, module="tiny_module"), quiet, dask=cluster.scheduler_address
+        )
         killer.join()
         assert killed[0] not in client.run(os.getpid).values()
     assert failures == [("broken  sgd@0.1  2 steps, seed 0", "RuntimeError: no batch today")]
@@ -277,9 +340,16 @@ def test_dask_with_a_worker_that_is_killed(here: Path, disk: str, monkeypatch: p
 def test_on_a_shared_disk_a_job_goes_on_where_its_dead_worker_was(here: Path) -> None:
     distributed = pytest.importorskip("distributed")
     with distributed.LocalCluster(
-        n_workers=1, threads_per_worker=1, processes=True, protocol="tcp", dashboard_address=None, silence_logs=50
+        n_workers=1,
+        threads_per_worker=1,
+        processes=True,
+        protocol="tcp",
+        dashboard_address=None,
+        silence_logs=50,
     ) as cluster:
-        failures = run_jobs([Mortal(here / "kept")], Setup(Path("results")), quiet, dask=cluster.scheduler_address)
+        failures = run_jobs(
+            [Mortal(here / "kept")], Setup(Path("results")), quiet, dask=cluster.scheduler_address
+        )
     assert failures == []
     assert (here / "kept").read_text() == "went on"
     assert [path.name for path in (here / "results").iterdir()] == ["half done"], "no mark is left"
@@ -290,7 +360,10 @@ def test_no_scheduler_is_one_line(here: Path) -> None:
     import dask
 
     job = CellJob(Cell("bowl", find("sgd@0.1"), (0,), 2), here)
-    with dask.config.set({"distributed.comm.timeouts.connect": "1s"}), pytest.raises(OSError, match=r"127\.0\.0\.1:1"):
+    with (
+        dask.config.set({"distributed.comm.timeouts.connect": "1s"}),
+        pytest.raises(OSError, match=r"127\.0\.0\.1:1"),
+    ):
         run_jobs([job], Setup(here), quiet, dask="tcp://127.0.0.1:1")
 
 
@@ -307,7 +380,10 @@ def variant(monkeypatch: pytest.MonkeyPatch) -> Variant:
 
 
 def test_a_variant_is_meta_trained_once_and_evaluated(here: Path, variant: Variant) -> None:
-    place, spec = Place(here / "results"), experiment(optimizers=("full",), tasks=("bowl",), steps=(4,))
+    place, spec = (
+        Place(here / "results"),
+        experiment(optimizers=("full",), tasks=("bowl",), steps=(4,)),
+    )
     (job,) = variant_jobs([spec], place)
     assert not cell_jobs([spec], place)
     assert not run_jobs([job], Setup(place.folder), quiet)
@@ -347,7 +423,9 @@ def test_the_variants_of_the_paper() -> None:
     assert made["j20"] is made["full"]
     assert len({v.file for v in made.values()}) == 13
     assert len({json.dumps(v.settings.as_dict(), sort_keys=True) for v in made.values()}) == 13
-    assert len({(v.settings.updates, v.settings.rollouts) for v in made.values()}) == 1, "the same budget for all"
+    assert len({(v.settings.updates, v.settings.rollouts) for v in made.values()}) == 1, (
+        "the same budget for all"
+    )
     for v in made.values():
         v.settings.make_rule()
     rule = made["no-lstm-no-preprocessing"].settings.make_rule()
@@ -375,7 +453,10 @@ def test_steps_to_the_lowest_loss_of_adam() -> None:
 def test_time_is_measured_and_kept(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(timing, "ROUNDS", 2)
     monkeypatch.setattr(timing, "UPDATES", 3)
-    place, spec = Place(here / "results"), experiment(optimizers=("adam", "hyperadam"), tasks=("bowl",), timed=("noisy-bowl",))
+    place, spec = (
+        Place(here / "results"),
+        experiment(optimizers=("adam", "hyperadam"), tasks=("bowl",), timed=("noisy-bowl",)),
+    )
     assert not run_jobs(cell_jobs([spec], place), Setup(place.folder), quiet)
     results = load(spec, place.store)
     specs = [cell.optimizer for cell in spec.cells()[:2]]

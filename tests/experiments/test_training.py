@@ -21,7 +21,11 @@ pytestmark = pytest.mark.usefixtures("tiny")
 
 
 def same(a: Result, b: Result) -> bool:
-    return torch.equal(a.losses, b.losses) and torch.equal(a.final_loss, b.final_loss) and a.diverged_at == b.diverged_at
+    return (
+        torch.equal(a.losses, b.losses)
+        and torch.equal(a.final_loss, b.final_loss)
+        and a.diverged_at == b.diverged_at
+    )
 
 
 def test_the_protocol_on_one_run_with_torch() -> None:
@@ -43,7 +47,13 @@ def test_the_protocol_on_one_run_with_torch() -> None:
     torch.testing.assert_close(result.losses[1], torch.tensor(curve), rtol=1e-5, atol=1e-6)
     assert result.final_loss[1].item() == pytest.approx(final, rel=1e-5)
     assert result.final_loss[1] < 0.5 * result.losses[1, 0]
-    assert (result.task, result.optimizer, result.lr, result.steps, result.runs) == ("noisy-bowl", "adam", 0.1, 20, 3)
+    assert (result.task, result.optimizer, result.lr, result.steps, result.runs) == (
+        "noisy-bowl",
+        "adam",
+        0.1,
+        20,
+        3,
+    )
     assert result.diverged_at == (None, None, None)
 
 
@@ -80,7 +90,9 @@ def test_final_loss_over_fewer_batches() -> None:
     few = training.final_loss(task, w, range(3), 100, 4)
     chosen = torch.stack([task.loss(w, task.batch(range(3), step)) for step in (12, 37, 62, 87)])
     torch.testing.assert_close(few, chosen.mean(0))
-    torch.testing.assert_close(training.final_loss(task, w, range(3), 5, 5), task.final_loss(w, range(3), 5))
+    torch.testing.assert_close(
+        training.final_loss(task, w, range(3), 5, 5), task.final_loss(w, range(3), 5)
+    )
     capped = train("noisy-bowl", "sgd@0.1", range(3), 10, final_batches=4)
     whole = train("noisy-bowl", "sgd@0.1", range(3), 10, final_batches=40)
     assert capped.settings["final_batches"] == 4
@@ -137,7 +149,9 @@ RULES = {
 }
 
 
-@pytest.mark.parametrize("name", ["sgd", "momentum", "adagrad", "adadelta", "rmsprop", "adam", *RULES])
+@pytest.mark.parametrize(
+    "name", ["sgd", "momentum", "adagrad", "adadelta", "rmsprop", "adam", *RULES]
+)
 def test_a_resumed_training_has_the_same_bits(name: str, tmp_path: Path) -> None:
     optimizer = find(RULES[name]) if name in RULES else find(name)
     whole = train("trap", optimizer, range(5), 9, runs_at_once=2)
@@ -152,7 +166,16 @@ def test_a_resumed_training_has_the_same_bits(name: str, tmp_path: Path) -> None
                 raise Stop
 
         with pytest.raises(Stop):
-            train("trap", optimizer, range(5), 9, runs_at_once=2, progress=stop, checkpoint=checkpoint, interval=0)
+            train(
+                "trap",
+                optimizer,
+                range(5),
+                9,
+                runs_at_once=2,
+                progress=stop,
+                checkpoint=checkpoint,
+                interval=0,
+            )
         saved = torch.load(checkpoint, weights_only=True)
         assert (saved["first"], saved["step"]) != (0, 0)
     resumed = train("trap", optimizer, range(5), 9, checkpoint=checkpoint, interval=0)
@@ -201,7 +224,12 @@ def test_results_are_files(tmp_path: Path) -> None:
     assert str(tmp_path) not in path.read_text()
     again = Result.load(path)
     assert same(again, result)
-    assert (again.settings, again.label, again.key, again.test) == (result.settings, result.label, result.key, None)
+    assert (again.settings, again.label, again.key, again.test) == (
+        result.settings,
+        result.label,
+        result.key,
+        None,
+    )
     first = path.with_suffix(".npz").read_bytes()
     result.save(path)
     assert path.with_suffix(".npz").read_bytes() == first
@@ -225,7 +253,10 @@ def test_the_test_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     generator = torch.Generator().manual_seed(0)
 
     def noise(name: str, root: None = None) -> data.Dataset:
-        parts = [(torch.randint(256, (n, 1, 28, 28), generator=generator), torch.randint(10, (n,))) for n in (200, 300)]
+        parts = [
+            (torch.randint(256, (n, 1, 28, 28), generator=generator), torch.randint(10, (n,)))
+            for n in (200, 300)
+        ]
         return data.Dataset(*parts[0], *parts[1])
 
     monkeypatch.setattr(data, "load", noise)
@@ -243,7 +274,11 @@ def test_the_test_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("change", "message"),
-    [({"steps": 0}, "at least 1, got 0 and 2"), ({"seeds": []}, "got 3 and 0"), ({"final_batches": 0}, "final_batches")],
+    [
+        ({"steps": 0}, "at least 1, got 0 and 2"),
+        ({"seeds": []}, "got 3 and 0"),
+        ({"final_batches": 0}, "final_batches"),
+    ],
 )
 def test_arguments_that_make_no_sense(change: dict[str, object], message: str) -> None:
     arguments = {"task": "noisy-bowl", "optimizer": "sgd", "seeds": range(2), "steps": 3} | change

@@ -12,7 +12,18 @@ import pytest
 import torch
 
 from hyperadam import tasks
-from hyperadam.experiments import Cell, Store, cells, find, grid, run_cells, score, train, tune, tuned_lr
+from hyperadam.experiments import (
+    Cell,
+    Store,
+    cells,
+    find,
+    grid,
+    run_cells,
+    score,
+    train,
+    tune,
+    tuned_lr,
+)
 from hyperadam.experiments.rates import PUBLISHED_ADAM, default_rate, starting_rate
 from hyperadam.experiments.results import Result
 from hyperadam.experiments.tuning import LIMIT
@@ -71,7 +82,12 @@ def test_a_cell_keeps_the_name_it_is_asked_for_by(trained: list[str], tmp_path: 
     named = find(f"sgd@{plain.lr}", "bowl", 4)
     a, b = (store.run(Cell("bowl", spec, (0, 1), 4)) for spec in (plain, named))
     assert len(trained) == 1
-    assert (a.label, a.lr_source, b.label, b.lr_source) == ("sgd", "untuned", f"sgd@{plain.lr:g}", "given")
+    assert (a.label, a.lr_source, b.label, b.lr_source) == (
+        "sgd",
+        "untuned",
+        f"sgd@{plain.lr:g}",
+        "given",
+    )
 
 
 def test_an_interrupted_cell_goes_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -88,7 +104,9 @@ def test_an_interrupted_cell_goes_on(monkeypatch: pytest.MonkeyPatch, tmp_path: 
         store.run(cell, stop)
     assert store.find(cell) is None
     rest: list[float] = []
-    assert torch.equal(store.run(cell, rest.append).losses, train("noisy-bowl", "adam@0.1", range(3), 10).losses)
+    assert torch.equal(
+        store.run(cell, rest.append).losses, train("noisy-bowl", "adam@0.1", range(3), 10).losses
+    )
     assert len(rest) == 1 + 10 - 5
     assert [path.suffix for path in sorted(tmp_path.iterdir())] == [".json", ".npz"]
 
@@ -98,7 +116,9 @@ def test_a_cell_goes_to_another_process(name: str, tmp_path: Path) -> None:
     cell = Cell("noisy-bowl", find(name), (0, 1), 3)
     there = pickle.loads(pickle.dumps(cell))
     assert Store(tmp_path).path(there) == Store(tmp_path).path(cell)
-    assert torch.equal(Store(tmp_path / "a").run(there).losses, Store(tmp_path / "b").run(cell).losses)
+    assert torch.equal(
+        Store(tmp_path / "a").run(there).losses, Store(tmp_path / "b").run(cell).losses
+    )
 
 
 def test_a_grid_refuses_nonsense_before_it_starts(trained: list[str]) -> None:
@@ -166,11 +186,15 @@ def test_rates_that_diverge_are_out(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     assert math.isfinite(score(found.best))
     assert found.best.diverged == 0
     assert found.lr != 1
-    with pytest.raises(ValueError, match=r"sgd diverged on trap at every learning rate from 0\.00048\d* to 4"):
+    with pytest.raises(
+        ValueError, match=r"sgd diverged on trap at every learning rate from 0\.00048\d* to 4"
+    ):
         tune("trap", "sgd", range(3), 5, Store(tmp_path))
 
 
-def test_tuning_is_stored_and_used(bowl: Callable[[float], None], trained: list[str], tmp_path: Path) -> None:
+def test_tuning_is_stored_and_used(
+    bowl: Callable[[float], None], trained: list[str], tmp_path: Path
+) -> None:
     bowl(4.0)
     store = Store(tmp_path / "cells")
     found = tune("bowl", "sgd", range(100, 103), 4, store)
@@ -212,7 +236,10 @@ def test_the_nearest_tuned_number_of_steps(tmp_path: Path) -> None:
 def test_published_rates(tmp_path: Path) -> None:
     assert starting_rate("adam", "mnist-mlp", 100, 1.0) == (0.03125, "published")
     assert starting_rate("adam", "mnist-cnn2", 100, 1.0) == (0.0055, "published for 2,000 steps")
-    assert starting_rate("adam", "cifar10-cnn1-bn", 100, 1.0) == (0.0113, "published for cifar10-cnn1")
+    assert starting_rate("adam", "cifar10-cnn1-bn", 100, 1.0) == (
+        0.0113,
+        "published for cifar10-cnn1",
+    )
     assert starting_rate("sgd", "mnist-mlp", 100, 1.0) == (1.0, "untuned")
     assert default_rate("adam", "no-such-task", 100, 0.5, tmp_path) == (0.5, "untuned")
     for name in PUBLISHED_ADAM:

@@ -103,7 +103,22 @@ def result(
     label: str | None = None,
 ) -> Result:
     """A result with these final losses, and curves that fall to them; an infinite loss is that of a run that diverged."""
-    settings = {"task": task, "optimizer": optimizer, "lr": 0.1, "steps": steps, "seeds": list(seeds or range(len(final)))}
+    settings = {
+        "task": task,
+        "optimizer": optimizer,
+        "lr": 0.1,
+        "steps": steps,
+        "seeds": list(seeds or range(len(final))),
+    }
     losses = torch.tensor(final).unsqueeze(1) + torch.linspace(2, 0, steps)
     diverged = tuple(None if math.isfinite(x) else 2 for x in final)
-    return Result(settings, label or optimizer, "tuned", losses, torch.tensor(final), diverged, None, {"torch": "2"})
+    return Result(
+        settings,
+        label or optimizer,
+        "tuned",
+        losses,
+        torch.tensor(final),
+        diverged,
+        None,
+        {"torch": "2"},
+    )

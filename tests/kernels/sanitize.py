@@ -20,7 +20,11 @@ FLAGS = (
     "-O1 -g -std=c++17 -fopenmp -fPIC -shared -fsanitize=address,undefined -fno-sanitize-recover=all "
     "-fno-omit-frame-pointer -fno-math-errno -ffp-contract=fast"
 )
-TESTS = ["tests/kernels/test_agreement.py", "tests/kernels/test_lstm.py", "tests/optim/test_learned_step.py"]
+TESTS = [
+    "tests/kernels/test_agreement.py",
+    "tests/kernels/test_lstm.py",
+    "tests/optim/test_learned_step.py",
+]
 
 
 def main() -> int:
@@ -28,18 +32,24 @@ def main() -> int:
     if compiler is None:
         sys.exit("sanitize: no g++ on this machine")
     runtimes = [
-        subprocess.run([compiler, f"-print-file-name={name}"], capture_output=True, text=True, check=True).stdout.strip()
+        subprocess.run(
+            [compiler, f"-print-file-name={name}"], capture_output=True, text=True, check=True
+        ).stdout.strip()
         for name in ("libasan.so", "libubsan.so")
     ]
     with tempfile.TemporaryDirectory() as folder:
         tree = Path(folder)
         for name in ("src", "tests"):
-            shutil.copytree(ROOT / name, tree / name, ignore=shutil.ignore_patterns("*.so", "__pycache__"))
+            shutil.copytree(
+                ROOT / name, tree / name, ignore=shutil.ignore_patterns("*.so", "__pycache__")
+            )
         shutil.copy(ROOT / "pyproject.toml", tree)
         for name, lanes in LANES.items():
             sources = sorted(map(str, (tree / NATIVE).glob("*.cpp")))
             target = str(tree / NATIVE / f"{name}.so")
-            subprocess.run([compiler, *FLAGS.split(), *lanes.split(), "-o", target, *sources], check=True)
+            subprocess.run(
+                [compiler, *FLAGS.split(), *lanes.split(), "-o", target, *sources], check=True
+            )
         environment = os.environ | {
             "PYTHONPATH": str(tree / "src"),
             "LD_PRELOAD": " ".join(runtimes),
@@ -47,7 +57,9 @@ def main() -> int:
             "UBSAN_OPTIONS": "print_stacktrace=1",
         }
         arguments = [*TESTS, "-k", "avx2 or portable", *sys.argv[1:]]
-        return subprocess.run([sys.executable, "-m", "pytest", *arguments], cwd=tree, env=environment).returncode
+        return subprocess.run(
+            [sys.executable, "-m", "pytest", *arguments], cwd=tree, env=environment
+        ).returncode
 
 
 if __name__ == "__main__":

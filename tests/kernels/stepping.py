@@ -15,7 +15,9 @@ def step(kernel, grad, state, seed=0):
 
 def move(kernel, batch, grads, motions):
     kernel.take(batch, grads)
-    kernel.step_(batch, kernel.rule.total_sums(lambda earlier: kernel.sums(batch, earlier)), motions)
+    kernel.step_(
+        batch, kernel.rule.total_sums(lambda earlier: kernel.sums(batch, earlier)), motions
+    )
 
 
 def clone(state):
@@ -29,5 +31,10 @@ def differentiate(tape, grads, probes):
     updates = torch.stack([tape.step(g.to(dtype)) for g in grads])
     state = clone(tape.state)
     d_grads = torch.stack([tape.step_back(probe.to(dtype)) for probe in probes.flip(0)])
-    names = ["update", *state._fields, "gradient", *(name for name, _ in tape.rule.named_parameters())]
+    names = [
+        "update",
+        *state._fields,
+        "gradient",
+        *(name for name, _ in tape.rule.named_parameters()),
+    ]
     return dict(zip(names, [updates, *state, d_grads, *tape.gradients()], strict=True))

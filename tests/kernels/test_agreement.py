@@ -26,7 +26,10 @@ def error(actual, expected):
     """The largest difference beside the largest number."""
     if not expected.numel():
         return 0.0
-    return ((actual.double() - expected.double()).abs().max() / expected.double().abs().max().clamp(min=1e-30)).item()
+    return (
+        (actual.double() - expected.double()).abs().max()
+        / expected.double().abs().max().clamp(min=1e-30)
+    ).item()
 
 
 def twice(rule):
@@ -61,7 +64,11 @@ def test_in_place_step_equals_the_rule(name, p, backend):
 @pytest.mark.parametrize("shape", [*((p,) for p in SIZES), (3, 130), (2, 2, 65), (20, 70)], ids=str)
 @pytest.mark.parametrize("name", HYPERADAM_OPTIONS)
 def test_tape_equals_autograd_over_a_whole_period(name, shape, backend):
-    rule, grads, probes = hyperadam(HYPERADAM_OPTIONS[name]), tame_gradients(6, *shape), tame_gradients(6, *shape, seed=1)
+    rule, grads, probes = (
+        hyperadam(HYPERADAM_OPTIONS[name]),
+        tame_gradients(6, *shape),
+        tame_gradients(6, *shape, seed=1),
+    )
     tape = make_tape(rule, backend)
     expected, eager = (differentiate(Tape(exact), grads, probes) for exact in (twice(rule), rule))
     for _ in range(2):  # a second period on the same memory
@@ -72,7 +79,11 @@ def test_tape_equals_autograd_over_a_whole_period(name, shape, backend):
 
 
 def test_tape_by_autograd_equals_one_graph():
-    for rule in (RNNpropRule().double(), DMRule().double(), HyperAdamRule(candidates=3, lstm=False).double()):
+    for rule in (
+        RNNpropRule().double(),
+        DMRule().double(),
+        HyperAdamRule(candidates=3, lstm=False).double(),
+    ):
         grads, probes = tame_gradients(6, 9).double(), tame_gradients(6, 9, seed=1).double()
         tape = make_tape(rule) if rule.kind != "hyperadam" else Tape(rule)
         tape.start(rule.init_state(grads[0]))
@@ -89,7 +100,10 @@ def test_tape_by_autograd_equals_one_graph():
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("frozen", [True, False])
 def test_a_kernel_follows_its_rule(backend, frozen):
-    rule, (first, g) = hyperadam({"decay_bound": 0.97}).requires_grad_(not frozen), tame_gradients(2, 70)
+    rule, (first, g) = (
+        hyperadam({"decay_bound": 0.97}).requires_grad_(not frozen),
+        tame_gradients(2, 70),
+    )
     kernel, state = make_kernel(rule, backend), rule.init_state(g)
     step(kernel, first, state)
     before = step(kernel, g, clone(state))
@@ -124,7 +138,11 @@ def test_zero_gradients_and_dead_coordinates_stay_finite(backend):
     rule = hyperadam({"decay_bound": 0.97})
     kernel, state = make_kernel(rule, backend), rule.init_state(torch.zeros(100))
     for t in range(50):
-        g = torch.zeros(100) if t < 5 else torch.cat([torch.randn(50) if t < 10 else torch.zeros(50), torch.zeros(50)])
+        g = (
+            torch.zeros(100)
+            if t < 5
+            else torch.cat([torch.randn(50) if t < 10 else torch.zeros(50), torch.zeros(50)])
+        )
         update = step(kernel, g, state)
         assert update.isfinite().all()
         assert all(x.isfinite().all() for x in state)
@@ -147,12 +165,16 @@ def test_extreme_inputs_match_the_rule(backend):
     assert error(torch.stack(updates), expected) < (0.05 if backend == "torch" else 1e-4)
 
 
-@pytest.mark.parametrize("rule", ["hyperadam-bounded", "hyperadam-normalized-state", "rnnprop", "dm"])
+@pytest.mark.parametrize(
+    "rule", ["hyperadam-bounded", "hyperadam-normalized-state", "rnnprop", "dm"]
+)
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_bfloat16_state_rounds_what_the_rule_gives(rule, backend):
     rule = every_rule()[rule].requires_grad_(False)
     p = 5000
-    state = rule.State(*(torch.zeros(rows, p, dtype=torch.bfloat16) for rows in rule.state_rows().values()))
+    state = rule.State(
+        *(torch.zeros(rows, p, dtype=torch.bfloat16) for rows in rule.state_rows().values())
+    )
     kernel = make_kernel(rule, backend, torch.bfloat16)
     assert kernel.name == backend
     for seed, g in enumerate(tame_gradients(5, p)):
@@ -161,7 +183,13 @@ def test_bfloat16_state_rounds_what_the_rule_gives(rule, backend):
         update = step(kernel, g, state, seed)
         assert error(update, expected) < 1e-5
         for field, x, y in zip(rule.State._fields, state, new, strict=True):
-            torch.testing.assert_close(x.float(), y, rtol=2**-7, atol=1e-6, msg=lambda text, field=field: f"{field}: {text}")
+            torch.testing.assert_close(
+                x.float(),
+                y,
+                rtol=2**-7,
+                atol=1e-6,
+                msg=lambda text, field=field: f"{field}: {text}",
+            )
             off = (x.double() - y.double()) / y.double().abs().clamp(min=1e-30)
             assert off.mean().abs() < 3e-4, field  # right on average; always down would be 2.8e-3
         again = clone(before)
@@ -183,7 +211,9 @@ def test_bfloat16_gradients_and_parameters(backend, shape):
     move(kernel, kernel.admit([Part(moved, state)], runs), [g], [Motion(0.1, decay=0.5)])
     exact = w.float() - 0.1 * (expected + 0.5 * w.float())
     torch.testing.assert_close(moved.float(), exact.bfloat16().float(), rtol=2**-8, atol=1e-5)
-    assert (moved == exact.bfloat16()).float().mean() > 0.99  # to the nearest, but for ties of rounding before it
+    assert (
+        moved == exact.bfloat16()
+    ).float().mean() > 0.99  # to the nearest, but for ties of rounding before it
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -191,7 +221,10 @@ def test_bfloat16_gradients_and_parameters(backend, shape):
 def test_parts_are_one_vector(name, backend):
     rule = hyperadam(HYPERADAM_OPTIONS[name]).requires_grad_(False)
     kernel, cuts = make_kernel(rule, backend), [64, 1, 700, 0, 5000, 35]
-    whole, parts = rule.init_state(torch.zeros(5800)), [rule.init_state(torch.zeros(n)) for n in cuts]
+    whole, parts = (
+        rule.init_state(torch.zeros(5800)),
+        [rule.init_state(torch.zeros(n)) for n in cuts],
+    )
     for t, g in enumerate(tame_gradients(4, 5800)):
         expected = step(kernel, g, whole)
         updates = [torch.zeros(n) for n in cuts]
@@ -206,7 +239,9 @@ def test_parts_are_one_vector(name, backend):
 def test_norms_are_right_wherever_the_gradient_is_a_float(size, backend):
     """Squares that fit one by one, and whose sum does not: the update forgets the gradient's size all the same."""
     rule = hyperadam({"decay_bound": 0.97}).requires_grad_(False)
-    g = tame_gradients(1, 5000)[0].sign() * (0.5 + 0.5 * torch.rand(5000, generator=torch.Generator().manual_seed(0)))
+    g = tame_gradients(1, 5000)[0].sign() * (
+        0.5 + 0.5 * torch.rand(5000, generator=torch.Generator().manual_seed(0))
+    )
     kernel, state = make_kernel(rule, backend), rule.init_state(g)
     batch = kernel.admit([Part(torch.zeros(5000), state)])
     kernel.take(batch, [g * size])
@@ -229,11 +264,19 @@ def test_the_largest_number(backend):
     kernel = make_kernel(rule, backend)
 
     def largest(*grads):
-        batch = kernel.admit([Part(torch.zeros(g.numel()), rule.init_state(torch.zeros(g.numel()))) for g in grads])
+        batch = kernel.admit(
+            [Part(torch.zeros(g.numel()), rule.init_state(torch.zeros(g.numel()))) for g in grads]
+        )
         kernel.take(batch, grads)
         return kernel.largest(batch)
 
-    grads = torch.tensor([1.0, -3.0]), torch.tensor([2e38]), torch.zeros(0), torch.zeros(70), torch.full((5,), -0.5).bfloat16()
+    grads = (
+        torch.tensor([1.0, -3.0]),
+        torch.tensor([2e38]),
+        torch.zeros(0),
+        torch.zeros(70),
+        torch.full((5,), -0.5).bfloat16(),
+    )
     assert largest(*grads) == pytest.approx([3.0, 2e38, 0.0, 0.0, 0.5])
     for bad in (torch.nan, torch.inf, -torch.inf):
         for dtype in (torch.float32, torch.bfloat16):
@@ -256,14 +299,18 @@ def test_the_door_refuses_what_the_kernel_cannot_read(backend):
         "m has dtype torch.float64": part._replace(state=state._replace(m=state.m.double())),
         "v is on meta": part._replace(state=state._replace(v=state.v.to("meta"))),
         "s must be contiguous": part._replace(state=state._replace(s=torch.zeros(10, 20).T)),
-        r"c has shape \(19, 10\), expected 200 entries": part._replace(state=state._replace(c=state.c[1:])),
+        r"c has shape \(19, 10\), expected 200 entries": part._replace(
+            state=state._replace(c=state.c[1:])
+        ),
     }
     if backend != "torch":
         wrong["param has dtype torch.float64"] = part._replace(param=good.double())
     for message, bad in wrong.items():
         with pytest.raises(ValueError, match=message):
             kernel.admit([part, bad])
-    with pytest.raises(ValueError, match="param has 10 entries, expected as many for each of 3 runs"):
+    with pytest.raises(
+        ValueError, match="param has 10 entries, expected as many for each of 3 runs"
+    ):
         kernel.admit([part], runs=3)
 
     batch = kernel.admit([part])
@@ -285,7 +332,10 @@ def test_float64_never_reaches_the_float32_kernel(backend):
     tape.start(rule.init_state(torch.zeros(5, dtype=torch.float64)))
     with pytest.raises(ValueError, match=r"dtype torch.float64"):
         tape.step(torch.ones(5, dtype=torch.float64))
-    with pytest.raises(ValueError, match=rf"backend '{backend}' cannot step hyperadam in torch.float64 on cpu, only torch"):
+    with pytest.raises(
+        ValueError,
+        match=rf"backend '{backend}' cannot step hyperadam in torch.float64 on cpu, only torch",
+    ):
         make_kernel(rule.double(), backend)
     assert make_kernel(rule).name == "torch"
     assert type(make_tape(rule)) is Tape
@@ -315,7 +365,9 @@ def test_backends_are_chosen_by_name_argument_and_environment(monkeypatch):
     monkeypatch.setenv("HYPERADAM_BACKEND", "torch")
     assert make_kernel(rule).name == "torch"
     assert make_kernel(rule, BACKENDS[0]).name == BACKENDS[0]
-    with pytest.raises(ValueError, match=r"backend must be 'auto' or one of .*torch.*, got 'cuda9'"):
+    with pytest.raises(
+        ValueError, match=r"backend must be 'auto' or one of .*torch.*, got 'cuda9'"
+    ):
         make_kernel(rule, "cuda9")
     monkeypatch.setenv("HYPERADAM_BACKEND", "nonsense")
     with pytest.raises(ValueError, match="nonsense"):

@@ -39,7 +39,9 @@ def test_in_place_step_equals_the_rule(kind, p, backend):
     state = rule.init_state(grads[0])
     updates = torch.stack([step(kernel, g, state) for g in grads])
     assert error(updates, expected_updates) < 3e-6  # a sum of terms of either sign
-    for field, value, eager, expected in zip(rule.State._fields, state, eager_state, expected_state, strict=True):
+    for field, value, eager, expected in zip(
+        rule.State._fields, state, eager_state, expected_state, strict=True
+    ):
         assert error(value, expected) < max(1e-6, 3 * error(eager, expected)), field
 
 
@@ -47,7 +49,11 @@ def test_in_place_step_equals_the_rule(kind, p, backend):
 @pytest.mark.parametrize("shape", [(p,) for p in SIZES] + [(3, 130), (2, 2, 65), (20, 70)], ids=str)
 @pytest.mark.parametrize("kind", RULES)
 def test_tape_equals_autograd_over_a_whole_period(kind, shape, backend):
-    rule, grads, probes = make_rule(kind), tame_gradients(20, *shape), tame_gradients(20, *shape, seed=1)
+    rule, grads, probes = (
+        make_rule(kind),
+        tame_gradients(20, *shape),
+        tame_gradients(20, *shape, seed=1),
+    )
     expected = differentiate(Tape(twice(rule)), grads, probes)
     for name, actual in differentiate(make_tape(rule, backend), grads, probes).items():
         assert expected[name].any(), name
@@ -83,7 +89,12 @@ def test_one_and_two_threads_give_the_same_bits(inputs, backend, threads):  # no
     for count in (1, 2):
         threads(count)
         out = NativeLSTM(layer, backend)(x, s, c)
-        results.append([*out, *torch.autograd.grad(out, [x, s, c, *layer.parameters()], [s.detach(), c.detach()])])
+        results.append(
+            [
+                *out,
+                *torch.autograd.grad(out, [x, s, c, *layer.parameters()], [s.detach(), c.detach()]),
+            ]
+        )
     assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
 
 
@@ -132,7 +143,9 @@ def test_saturated_gates_match_torch(backend):
     exact = LSTM(2, 20).double()
     exact.load_state_dict(layer.state_dict())
     x, s, c = 300 * torch.randn(2, 200), torch.randn(20, 200), 50 * torch.randn(20, 200)
-    for actual, expected in zip(NativeLSTM(layer, backend)(x, s, c), exact(x.double(), s.double(), c.double()), strict=True):
+    for actual, expected in zip(
+        NativeLSTM(layer, backend)(x, s, c), exact(x.double(), s.double(), c.double()), strict=True
+    ):
         assert error(actual, expected) < 1e-5  # sums of hundreds, rounded
 
 
@@ -148,7 +161,9 @@ def test_float64_goes_through_torch(kind):
         assert torch.equal(tape.step_back(g), exact.step_back(g))
     kernel, state = make_kernel(rule), rule.init_state(grads[0, 0])
     updates = torch.stack([step(kernel, g, state) for g in grads[:, 0]])
-    torch.testing.assert_close(updates, rollout(rule, grads[:, 0])[0].detach(), rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(
+        updates, rollout(rule, grads[:, 0])[0].detach(), rtol=1e-12, atol=1e-12
+    )
 
 
 def test_backends_are_chosen_by_name_argument_and_environment(monkeypatch):

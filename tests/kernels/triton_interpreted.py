@@ -228,12 +228,16 @@ def test_what_it_cannot_do_is_refused():
     kernel, g = TritonKernel(rule), torch.zeros(1, 4)
     with pytest.raises(ValueError, match="rule must be a HyperAdamRule, got DMRule"):
         TritonKernel(DMRule())
-    with pytest.raises(ValueError, match=r"state_dtype must be float32 or bfloat16, got torch.float64"):
+    with pytest.raises(
+        ValueError, match=r"state_dtype must be float32 or bfloat16, got torch.float64"
+    ):
         TritonKernel(rule, torch.float64)
     good = Part(g.clone(), zeros(rule, 1, 4))
     with pytest.raises(ValueError, match=r"m has dtype torch.float64, expected torch.float32"):
         kernel.admit([good._replace(state=zeros(rule, 1, 4, torch.float64))])
-    with pytest.raises(ValueError, match=r"param has dtype torch.float64, which backend 'triton' does not take"):
+    with pytest.raises(
+        ValueError, match=r"param has dtype torch.float64, which backend 'triton' does not take"
+    ):
         kernel.admit([good._replace(param=g.double())])
     with pytest.raises(ValueError, match=r"gradient has dtype torch.float64"):
         kernel.take(kernel.admit([good]), [g.double()])

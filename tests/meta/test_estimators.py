@@ -52,7 +52,9 @@ def one_graph(rule, learner, lr, exact, last, relative):
             params = params - lr * d
             losses.append(learner.loss(params, t + 1))
     weighted = [loss.log() if relative else loss for loss in losses]
-    return torch.autograd.grad(weighted[-1] if last else sum(weighted) / STEPS, list(rule.parameters()))
+    return torch.autograd.grad(
+        weighted[-1] if last else sum(weighted) / STEPS, list(rule.parameters())
+    )
 
 
 @pytest.mark.parametrize("name", RULES)
@@ -70,19 +72,30 @@ def test_bptt_equals_one_graph(name, exact, last, relative):
 
 def test_exact_and_detached_differ():
     """The test above can fail: what the exact estimator adds is far above its tolerance."""
-    learner, rule = DoubleLearner(tasks.get(toys.register()), seed=3), toys.noisy(RULES["hyperadam"]()).double()
-    a, b = (BPTT(exact)(Tape(rule), learner, begin(rule, learner), STEPS, 0.5).gradients for exact in (False, True))
+    learner, rule = (
+        DoubleLearner(tasks.get(toys.register()), seed=3),
+        toys.noisy(RULES["hyperadam"]()).double(),
+    )
+    a, b = (
+        BPTT(exact)(Tape(rule), learner, begin(rule, learner), STEPS, 0.5).gradients
+        for exact in (False, True)
+    )
     assert max(((x - y).norm() / y.norm()).item() for x, y in zip(a, b, strict=True)) > 1e-3
 
 
 def test_periods_join():
     """Two periods of a rollout visit the points of one long one."""
-    learner, rule = DoubleLearner(tasks.get(toys.register()), seed=5), toys.noisy(RULES["hyperadam"]()).double()
+    learner, rule = (
+        DoubleLearner(tasks.get(toys.register()), seed=5),
+        toys.noisy(RULES["hyperadam"]()).double(),
+    )
     tape = Tape(rule)
     first = BPTT()(tape, learner, begin(rule, learner), 4, 0.05)
     second = BPTT()(tape, learner, first.end, 4, 0.05)
     whole = BPTT()(tape, learner, begin(rule, learner), 8, 0.05)
-    torch.testing.assert_close(torch.cat([first.losses, second.losses]), whole.losses, rtol=0, atol=0)
+    torch.testing.assert_close(
+        torch.cat([first.losses, second.losses]), whole.losses, rtol=0, atol=0
+    )
     assert torch.equal(second.end.params, whole.end.params)
     assert second.end.step == 8
 

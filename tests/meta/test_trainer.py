@@ -41,12 +41,18 @@ def toy():
 
 def finish(trainer, until=None):
     rounds = []
-    trainer.run(lambda outcome, value: rounds.append(outcome), lambda: until is not None and trainer.update >= until)
+    trainer.run(
+        lambda outcome, value: rounds.append(outcome),
+        lambda: until is not None and trainer.update >= until,
+    )
     return rounds
 
 
 def same(a, b):
-    return all(torch.equal(x, y) for x, y in zip(a.state_dict().values(), b.state_dict().values(), strict=True))
+    return all(
+        torch.equal(x, y)
+        for x, y in zip(a.state_dict().values(), b.state_dict().values(), strict=True)
+    )
 
 
 def test_it_learns(tmp_path):
@@ -81,7 +87,9 @@ def test_resuming_repeats_the_uninterrupted_run_bit_for_bit(tmp_path):
     assert same(whole.rule, resumed.rule)
     assert same(whole.average, resumed.average)
     assert whole.curve == resumed.curve
-    assert (tmp_path / "whole/best.safetensors").stat().st_size == (tmp_path / "parts/best.safetensors").stat().st_size
+    assert (tmp_path / "whole/best.safetensors").stat().st_size == (
+        tmp_path / "parts/best.safetensors"
+    ).stat().st_size
 
 
 def test_other_settings_are_refused(tmp_path):
@@ -155,9 +163,21 @@ def worker(tmp_path):
 
 def test_two_ranks_equal_one_with_twice_the_rollouts(tmp_path):
     script = worker(tmp_path)
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    torchrun = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        "2",
+    ]
     for command, out in (([sys.executable], "one"), (torchrun, "two")):
-        subprocess.run([*command, script, str(tmp_path / out), "12"], check=True, capture_output=True, timeout=600)
+        subprocess.run(
+            [*command, script, str(tmp_path / out), "12"],
+            check=True,
+            capture_output=True,
+            timeout=600,
+        )
     one, two = (torch.load(tmp_path / out / "rule.pt", weights_only=True) for out in ("one", "two"))
     for name in one:
         torch.testing.assert_close(two[name], one[name], rtol=1e-4, atol=1e-6)
@@ -165,11 +185,24 @@ def test_two_ranks_equal_one_with_twice_the_rollouts(tmp_path):
 
 def test_a_killed_rank_is_restarted_by_torchrun_and_resumes(tmp_path):
     script = worker(tmp_path)
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--max-restarts", "1"]
+    torchrun = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        "2",
+        "--max-restarts",
+        "1",
+    ]
     for out, die in (("calm", "none"), ("killed", "1")):
         command = [*torchrun, script, str(tmp_path / out), "18"]
-        subprocess.run(command, check=True, capture_output=True, timeout=600, env={**os.environ, "DIE": die})
-    calm, killed = (torch.load(tmp_path / out / "rule.pt", weights_only=True) for out in ("calm", "killed"))
+        subprocess.run(
+            command, check=True, capture_output=True, timeout=600, env={**os.environ, "DIE": die}
+        )
+    calm, killed = (
+        torch.load(tmp_path / out / "rule.pt", weights_only=True) for out in ("calm", "killed")
+    )
     assert all(torch.equal(calm[name], killed[name]) for name in calm)
 
 
@@ -177,7 +210,9 @@ def test_killed_and_resumed(tmp_path):
     script = worker(tmp_path)
     subprocess.run([sys.executable, script, str(tmp_path / "whole"), "14"], check=True, timeout=600)
     process = subprocess.Popen(
-        [sys.executable, script, str(tmp_path / "killed"), "14", "0.05"], stdout=subprocess.PIPE, text=True
+        [sys.executable, script, str(tmp_path / "killed"), "14", "0.05"],
+        stdout=subprocess.PIPE,
+        text=True,
     )
     for line in process.stdout:
         if int(line) == 7:
@@ -185,8 +220,12 @@ def test_killed_and_resumed(tmp_path):
             break
     process.wait()
     assert not (tmp_path / "killed/rule.pt").exists()
-    subprocess.run([sys.executable, script, str(tmp_path / "killed"), "14"], check=True, timeout=600)
-    whole, killed = (torch.load(tmp_path / out / "rule.pt", weights_only=True) for out in ("whole", "killed"))
+    subprocess.run(
+        [sys.executable, script, str(tmp_path / "killed"), "14"], check=True, timeout=600
+    )
+    whole, killed = (
+        torch.load(tmp_path / out / "rule.pt", weights_only=True) for out in ("whole", "killed")
+    )
     assert all(torch.equal(whole[name], killed[name]) for name in whole)
 
 

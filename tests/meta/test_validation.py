@@ -11,11 +11,15 @@ from tests.meta import toys
 
 
 @pytest.mark.parametrize(
-    "rule", [HyperAdamRule(candidates=3, warmup=4), RNNpropRule(units=4), DMRule(units=4)], ids=["warm-up", "rnnprop", "dm"]
+    "rule",
+    [HyperAdamRule(candidates=3, warmup=4), RNNpropRule(units=4), DMRule(units=4)],
+    ids=["warm-up", "rnnprop", "dm"],
 )
 def test_final_losses_are_those_of_an_experiment(rule):
     torch.manual_seed(0)
     name, rule = toys.register(), toys.noisy(rule)
     expected = train(name, rule, range(3), 6).final_loss
     actual = final_losses(rule, tasks.get(name), 3, 6, first_seed=0)
-    torch.testing.assert_close(actual.double(), torch.as_tensor(expected).double(), rtol=1e-5, atol=1e-7)
+    torch.testing.assert_close(
+        actual.double(), torch.as_tensor(expected).double(), rtol=1e-5, atol=1e-7
+    )

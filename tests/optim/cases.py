@@ -9,7 +9,16 @@ import torch
 from torch import Tensor
 
 import hyperadam
-from hyperadam import DMOptimizer, DMRule, HyperAdam, HyperAdamRule, LearnedOptimizer, RNNprop, RNNpropRule, UpdateRule
+from hyperadam import (
+    DMOptimizer,
+    DMRule,
+    HyperAdam,
+    HyperAdamRule,
+    LearnedOptimizer,
+    RNNprop,
+    RNNpropRule,
+    UpdateRule,
+)
 
 #: A vector cut in every awkward way: matrices, a scalar, one coordinate, sizes off the vector width.
 SHAPES = [(7, 9), (), (1,), (65,), (3, 2, 5)]
@@ -31,17 +40,24 @@ class Case(NamedTuple):
     backend: str
 
     def make(self, params: Any, lr: float | Tensor = 0.01, **options: Any) -> LearnedOptimizer:
-        return self.optimizer(params, lr, **{"weights": self.rule, "backend": self.backend} | options)
+        return self.optimizer(
+            params, lr, **{"weights": self.rule, "backend": self.backend} | options
+        )
 
 
 KINDS: dict[str, tuple[type[LearnedOptimizer], Callable[[], UpdateRule[Any]], str]] = {
-    **{f"hyperadam-{backend}": (HyperAdam, HyperAdamRule, backend) for backend in hyperadam.kernels.available()},
+    **{
+        f"hyperadam-{backend}": (HyperAdam, HyperAdamRule, backend)
+        for backend in hyperadam.kernels.available()
+    },
     "rnnprop-torch": (RNNprop, RNNpropRule, "torch"),
     "dm-torch": (DMOptimizer, DMRule, "torch"),
 }
 
 
-def tensors(*shapes: tuple[int, ...], dtype: torch.dtype = torch.float32, seed: int = 0) -> list[Tensor]:
+def tensors(
+    *shapes: tuple[int, ...], dtype: torch.dtype = torch.float32, seed: int = 0
+) -> list[Tensor]:
     """Parameters of the given shapes, the same for the same seed."""
     generator = torch.Generator().manual_seed(seed)
     return [torch.randn(shape, generator=generator).to(dtype).requires_grad_() for shape in shapes]
@@ -70,7 +86,9 @@ class Snapshot:
     def __init__(self, opt: LearnedOptimizer) -> None:
         self.opt = opt
         self.params = [p.detach().clone() for group in opt.param_groups for p in group["params"]]
-        self.state = {id(p): {k: v.clone() for k, v in fields.items()} for p, fields in opt.state.items()}
+        self.state = {
+            id(p): {k: v.clone() for k, v in fields.items()} for p, fields in opt.state.items()
+        }
 
     def assert_same(self) -> None:
         params = [p for group in self.opt.param_groups for p in group["params"]]

@@ -86,10 +86,19 @@ def freed(size: int = 4) -> Tensor:
 
 
 NUMBERS: list[Callable[[], Any]] = [
-    *(lambda x=x: x for x in (0, 1, -1, 3, 0.5, -0.5, 1e-30, 1e5, 1e30, 1e300, -1e300, 2**52 + 1, 2**70)),
+    *(
+        lambda x=x: x
+        for x in (0, 1, -1, 3, 0.5, -0.5, 1e-30, 1e5, 1e30, 1e300, -1e300, 2**52 + 1, 2**70)
+    ),
     *(lambda x=x: x for x in (math.nan, math.inf, -math.inf, 10**400, -(10**400), 10**5000)),
-    *(lambda x=x: x for x in (True, 1j, Fraction(1, 3), Fraction(10**400), np.float32(2), np.int64(7))),
-    *(lambda x=x: torch.tensor(x) for x in (0, 2, -2, 0.25, 2.5, math.nan, math.inf, 1e30, True, 1j)),
+    *(
+        lambda x=x: x
+        for x in (True, 1j, Fraction(1, 3), Fraction(10**400), np.float32(2), np.int64(7))
+    ),
+    *(
+        lambda x=x: torch.tensor(x)
+        for x in (0, 2, -2, 0.25, 2.5, math.nan, math.inf, 1e30, True, 1j)
+    ),
     lambda: torch.tensor([3.0]),
     lambda: torch.tensor([3.0, 4.0]),
     lambda: torch.tensor(3.0, dtype=torch.float64, requires_grad=True),
@@ -177,12 +186,18 @@ class Damage(NamedTuple):
 def damage(kind: str, dtype: torch.dtype, rng: random.Random) -> Damage:
     """One wound in a good state dict, or sometimes two."""
     saved = copy.deepcopy(good(kind, dtype))
-    result = rng.choices([root, group, params, state, field, step], [1, 6, 3, 3, 12, 3])[0](saved, rng)
+    result = rng.choices([root, group, params, state, field, step], [1, 6, 3, 3, 12, 3])[0](
+        saved, rng
+    )
     if isinstance(result.state_dict, dict) and result.state_dict is saved and rng.random() < 0.2:
-        other = saved["state"].get(rng.randrange(4)) if isinstance(saved.get("state"), dict) else None
+        other = (
+            saved["state"].get(rng.randrange(4)) if isinstance(saved.get("state"), dict) else None
+        )
         if isinstance(other, dict):
             name, like = rng.choice(list(good(kind, dtype)["state"][1].items())[1:])
-            result = result._replace(words=(*result.words, "of state"), how=f"{result.how}; fill {name}")
+            result = result._replace(
+                words=(*result.words, "of state"), how=f"{result.how}; fill {name}"
+            )
             other[name] = fill(like, rng)
     return result
 

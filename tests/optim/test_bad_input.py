@@ -11,7 +11,16 @@ import pytest
 import torch
 from torch import nn
 
-from hyperadam import DMOptimizer, DMRule, HyperAdam, HyperAdamRule, LearnedOptimizer, RNNprop, RNNpropRule, WeightsError
+from hyperadam import (
+    DMOptimizer,
+    DMRule,
+    HyperAdam,
+    HyperAdamRule,
+    LearnedOptimizer,
+    RNNprop,
+    RNNpropRule,
+    WeightsError,
+)
 
 from .cases import SHAPES, Case, Snapshot, flat, run, set_grads, tensors
 
@@ -41,7 +50,10 @@ def test_nonfinite_gradient_raises(opt: LearnedOptimizer, value: float) -> None:
 
     spoil(opt, grad)
     before = Snapshot(opt)
-    with pytest.raises(RuntimeError, match=r"parameter 4 of group 0 of shape \(3, 2, 5\) has a gradient that is not finite"):
+    with pytest.raises(
+        RuntimeError,
+        match=r"parameter 4 of group 0 of shape \(3, 2, 5\) has a gradient that is not finite",
+    ):
         opt.step()
     before.assert_same()
     assert opt.skipped_steps == 0
@@ -67,7 +79,9 @@ def test_float64_gradient_beyond_float32_raises(case: Case) -> None:
 def test_sparse_gradient_raises(opt: LearnedOptimizer) -> None:
     spoil(opt, lambda p: torch.ones_like(p).to_sparse())
     before = Snapshot(opt)
-    with pytest.raises(RuntimeError, match=r"parameter 4 of group 0 .* layout torch.sparse_coo, expected a dense"):
+    with pytest.raises(
+        RuntimeError, match=r"parameter 4 of group 0 .* layout torch.sparse_coo, expected a dense"
+    ):
         opt.step()
     before.assert_same()
 
@@ -84,7 +98,9 @@ def test_complex_gradient_raises(case: Case) -> None:
     opt = case.make([{"params": [good]}, {"params": [bad]}])
     good.grad, bad.grad = torch.ones(4), torch.ones(3, dtype=torch.complex64)
     before = Snapshot(opt)
-    with pytest.raises(RuntimeError, match=r"parameter 0 of group 1 .* type torch.complex64, expected a real"):
+    with pytest.raises(
+        RuntimeError, match=r"parameter 0 of group 1 .* type torch.complex64, expected a real"
+    ):
         opt.step()
     before.assert_same()
 
@@ -94,7 +110,9 @@ def test_named_parameters_are_named(case: Case) -> None:
     opt = case.make(model.named_parameters())
     for p in model.parameters():
         p.grad = torch.full_like(p, math.nan)
-    with pytest.raises(RuntimeError, match=r"parameter '0.weight' of shape \(3, 2\) \(and 3 more\)"):
+    with pytest.raises(
+        RuntimeError, match=r"parameter '0.weight' of shape \(3, 2\) \(and 3 more\)"
+    ):
         opt.step()
 
 
@@ -171,10 +189,14 @@ def test_no_parameters(case: Case) -> None:
 
 
 @pytest.mark.parametrize(
-    ("optimizer", "rule"), [(RNNprop, HyperAdamRule), (HyperAdam, DMRule), (DMOptimizer, RNNpropRule)], ids=lambda x: x.__name__
+    ("optimizer", "rule"),
+    [(RNNprop, HyperAdamRule), (HyperAdam, DMRule), (DMOptimizer, RNNpropRule)],
+    ids=lambda x: x.__name__,
 )
 def test_rules_of_another_kind(optimizer: Any, rule: Any, tmp_path: Path) -> None:
-    with pytest.raises(WeightsError, match=rf"got a {rule.__name__}, expected a {optimizer.rule_class.__name__}"):
+    with pytest.raises(
+        WeightsError, match=rf"got a {rule.__name__}, expected a {optimizer.rule_class.__name__}"
+    ):
         optimizer(tensors((3,)), weights=rule())
     rule().save(tmp_path / "w.safetensors")
     with pytest.raises(WeightsError, match=rf"w.safetensors.* got a {rule.__name__}, expected"):
@@ -211,6 +233,8 @@ def test_a_copy_without_its_process_group_does_not_step_alone() -> None:
     set_grads(twin_params, 0)
     before = Snapshot(twin)
     for again in (twin, copy.deepcopy(twin)):
-        with pytest.raises(RuntimeError, match="copies do not keep: make a new one with process_group="):
+        with pytest.raises(
+            RuntimeError, match="copies do not keep: make a new one with process_group="
+        ):
             again.step()
     before.assert_same()

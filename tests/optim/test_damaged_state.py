@@ -20,7 +20,9 @@ from hyperadam import HyperAdam, LearnedOptimizer
 from .cases import tensors
 from .damage import KINDS, damage, make, nest, rule, train
 
-pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")  # torch's, of quantized and nested tensors
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::UserWarning"
+)  # torch's, of quantized and nested tensors
 
 
 def seen(opt: LearnedOptimizer) -> Any:
@@ -112,20 +114,40 @@ def test_errors_name_the_entry() -> None:
     shape, v = (20, 4), opt.state_dict()["state"][3]["v"]
     refused("state_dict: 'v' of state 3 has a negative entry", "state", 3, "v", value=-v)
     refused("'m' of state 3 has an entry too large for its 'v' and", "state", 3, "v", value=0 * v)
-    refused("'m' of state 3 .* not finite in torch.float32", "state", 3, "m", value=v.double() + 1e300)
+    refused(
+        "'m' of state 3 .* not finite in torch.float32", "state", 3, "m", value=v.double() + 1e300
+    )
     refused("'gamma_hat' of state 3 has an entry above 1", "state", 3, "gamma_hat", value=v + 2)
-    refused("'beta_hat' of state 3 has an entry between 0 and", "state", 3, "beta_hat", value=0 * v + 1e-9)
-    refused("'beta_hat' of state 3 is zero where 'gamma_hat' is not", "state", 3, "beta_hat", value=0 * v)
+    refused(
+        "'beta_hat' of state 3 has an entry between 0 and",
+        "state",
+        3,
+        "beta_hat",
+        value=0 * v + 1e-9,
+    )
+    refused(
+        "'beta_hat' of state 3 is zero where 'gamma_hat' is not",
+        "state",
+        3,
+        "beta_hat",
+        value=0 * v,
+    )
     refused("'s' of state 3 has an entry beyond ±1", "state", 3, "s", value=v + 2)
-    refused(r"'c' of state 3 has shape \(4,\), expected \(20, 4\)", "state", 3, "c", value=torch.ones(4))
+    refused(
+        r"'c' of state 3 has shape \(4,\), expected \(20, 4\)", "state", 3, "c", value=torch.ones(4)
+    )
     refused("'c' of state 3 has dtype torch.int64", "state", 3, "c", value=torch.ones(shape).long())
-    refused("'c' of state 3 is torch.sparse_coo", "state", 3, "c", value=torch.ones(shape).to_sparse())
+    refused(
+        "'c' of state 3 is torch.sparse_coo", "state", 3, "c", value=torch.ones(shape).to_sparse()
+    )
     refused("'c' of state 3 has no data", "state", 3, "c", value=torch.ones(shape, device="meta"))
     refused("'c' of state 3 must be a tensor, got a ndarray", "state", 3, "c", value=np.ones(shape))
     refused("'step' of state 3 must be a whole number ≥ 0, got -1", "state", 3, "step", value=-1)
     refused("state 9 is of no parameter", "state", 9, value={})
     refused("state 3 must be a mapping, got None", "state", 3, value=None)
-    refused("group 1: lr must be a finite number ≥ 0, got nan", "param_groups", 1, "lr", value=math.nan)
+    refused(
+        "group 1: lr must be a finite number ≥ 0, got nan", "param_groups", 1, "lr", value=math.nan
+    )
     refused("group 1: skipped_steps must be", "param_groups", 1, "skipped_steps", value=-1)
     refused("'params' of the groups has a key twice", "param_groups", 1, "params", value=[0])
     refused("group 0: extra cannot be copied", "param_groups", 0, "extra", value=nest())
@@ -187,7 +209,9 @@ def test_real_states_of_long_training_are_never_refused(weights: str) -> None:
         real_states(weights, torch.bfloat16, gradient, checks=tuple(range(0, 2000, 100)), name=name)
 
 
-def real_states(weights: str, dtype: torch.dtype, gradient: Any, checks: tuple[int, ...], name: str) -> None:
+def real_states(
+    weights: str, dtype: torch.dtype, gradient: Any, checks: tuple[int, ...], name: str
+) -> None:
     kind = KINDS.get(weights, HyperAdam)
     p, q = tensors((5, 7))[0], tensors((5, 7))[0]
     opt, twin = (kind([x], weights=rule(weights), state_dtype=dtype) for x in (p, q))
@@ -204,11 +228,17 @@ def real_states(weights: str, dtype: torch.dtype, gradient: Any, checks: tuple[i
                 assert torch.equal(x, twin.state[q][key]), (name, t, key)
 
 
-@pytest.mark.parametrize("options", [{"lstm": False}, {"preprocess": False}, {"lstm": False, "preprocess": False}], ids=str)
+@pytest.mark.parametrize(
+    "options",
+    [{"lstm": False}, {"preprocess": False}, {"lstm": False, "preprocess": False}],
+    ids=str,
+)
 @pytest.mark.parametrize("bound", [None, 0.5, 0.999])
 def test_real_states_of_ablated_rules(options: dict[str, bool], bound: float | None) -> None:
     torch.manual_seed(3)
-    ablated = hyperadam.HyperAdamRule(**options, candidates=4, decay_bound=bound, normalize_state=True)
+    ablated = hyperadam.HyperAdamRule(
+        **options, candidates=4, decay_bound=bound, normalize_state=True
+    )
     params = tensors((5, 7), (0,), ())
     opt = HyperAdam(params, weights=ablated)
     for t in range(40):

@@ -40,8 +40,15 @@ def run_moved(opt: Any, params: list[Tensor], steps: range) -> None:
 
 def test_several_devices_are_one_vector(case: Case, device: torch.device) -> None:
     params = tensors(*SHAPES)
-    spread = on(torch.device("cpu"), params[:1]) + on(device, params[1:3]) + on(torch.device("cpu"), params[3:])
-    opt, opt_spread = case.make(params, weight_decay=0.1), case.make(spread, weight_decay=0.1, backend="auto")
+    spread = (
+        on(torch.device("cpu"), params[:1])
+        + on(device, params[1:3])
+        + on(torch.device("cpu"), params[3:])
+    )
+    opt, opt_spread = (
+        case.make(params, weight_decay=0.1),
+        case.make(spread, weight_decay=0.1, backend="auto"),
+    )
     run(opt, params, range(4))
     run_moved(opt_spread, spread, range(4))
     assert [p.device.type for p in spread] == ["cpu", device.type, device.type, "cpu", "cpu"]
@@ -55,7 +62,10 @@ def test_a_backend_of_the_cpu_is_refused_elsewhere(case: Case, device: torch.dev
     if case.backend == "torch":
         case.make(on(device, tensors((3,))))
         return
-    with pytest.raises(ValueError, match=rf"backend '{case.backend}' cannot step hyperadam in torch.float32 on {device}"):
+    with pytest.raises(
+        ValueError,
+        match=rf"backend '{case.backend}' cannot step hyperadam in torch.float32 on {device}",
+    ):
         case.make(on(device, tensors((3,))))
     assert "torch" in repr(case.make(on(device, tensors((3,))), backend="auto"))
 

@@ -14,10 +14,17 @@ from hyperadam import HyperAdam, HyperAdamRule, UpdateRule
 
 from .cases import SHAPES, Case, flat, lively, run, set_grads, tensors
 
-CONFIGS = [{"normalize_state": True}, {"lstm": False}, {"preprocess": False}, {"candidates": 3, "decay_bound": 0.97}]
+CONFIGS = [
+    {"normalize_state": True},
+    {"lstm": False},
+    {"preprocess": False},
+    {"candidates": 3, "decay_bound": 0.97},
+]
 
 
-def reference(rule: UpdateRule[Any], w: Tensor, grads: list[Tensor], lr: float = 0.01) -> tuple[Tensor, Any]:
+def reference(
+    rule: UpdateRule[Any], w: Tensor, grads: list[Tensor], lr: float = 0.01
+) -> tuple[Tensor, Any]:
     """The rule on one flat vector."""
     state = rule.init_state(w)
     for grad in grads:
@@ -41,8 +48,12 @@ def check_against_rule(case: Case, rule: UpdateRule[Any], **options: Any) -> Non
     run(opt, params, range(5))
     torch.testing.assert_close(flat(params), expected, rtol=1e-5, atol=1e-5)
     for name, value in state._asdict().items():
-        ours = torch.cat([opt.state[p][name].reshape(value.shape[0], p.numel()) for p in params], dim=1)
-        torch.testing.assert_close(ours, value, rtol=1e-4, atol=1e-5, msg=lambda text, name=name: f"{name}: {text}")
+        ours = torch.cat(
+            [opt.state[p][name].reshape(value.shape[0], p.numel()) for p in params], dim=1
+        )
+        torch.testing.assert_close(
+            ours, value, rtol=1e-4, atol=1e-5, msg=lambda text, name=name: f"{name}: {text}"
+        )
 
 
 def test_tensors_and_groups_are_one_vector(case: Case) -> None:
@@ -52,7 +63,12 @@ def test_tensors_and_groups_are_one_vector(case: Case) -> None:
 @pytest.mark.parametrize("backend", hyperadam.kernels.available())
 @pytest.mark.parametrize(
     "config",
-    [{"normalize_state": True}, {"lstm": False}, {"preprocess": False}, {"candidates": 3, "decay_bound": 0.97}],
+    [
+        {"normalize_state": True},
+        {"lstm": False},
+        {"preprocess": False},
+        {"candidates": 3, "decay_bound": 0.97},
+    ],
     ids=str,
 )
 def test_every_option_of_the_rule(backend: str, config: dict[str, Any]) -> None:
@@ -91,7 +107,9 @@ def test_lr_and_maximize_per_group(case: Case) -> None:
         b.copy_(a)
         c.copy_(a)
     before = a.detach().clone()
-    opt = case.make([{"params": [a]}, {"params": [b], "lr": 0.03}, {"params": [c], "maximize": True}])
+    opt = case.make(
+        [{"params": [a]}, {"params": [b], "lr": 0.03}, {"params": [c], "maximize": True}]
+    )
     a.grad = torch.randn(20)
     b.grad, c.grad = a.grad.clone(), -a.grad
     opt.step()
@@ -104,11 +122,15 @@ def test_weight_decay_is_decoupled(case: Case) -> None:
     plain, decayed = tensors(*SHAPES), tensors(*SHAPES)
     before = flat(plain)
     run(case.make(plain), plain, range(1))
-    opt = case.make([{"params": decayed[:3], "weight_decay": 0.1}, {"params": decayed[3:]}], weight_decay=0.5)
+    opt = case.make(
+        [{"params": decayed[:3], "weight_decay": 0.1}, {"params": decayed[3:]}], weight_decay=0.5
+    )
     run(opt, decayed, range(1))
     first = sum(p.numel() for p in decayed[:3])
     decay = torch.cat([torch.full((first,), 0.1), torch.full((len(before) - first,), 0.5)])
-    torch.testing.assert_close(flat(decayed), flat(plain) - 0.01 * decay * before, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(
+        flat(decayed), flat(plain) - 0.01 * decay * before, rtol=1e-6, atol=1e-6
+    )
 
 
 def test_weight_decay_without_learning_rate_changes_nothing(case: Case) -> None:
@@ -222,7 +244,10 @@ def test_late_group_joins_the_vector(case: Case) -> None:
     opt.add_param_group({"params": params[3:], "lr": 0.02})
     fresh = case.rule.init_state(flat(params[3:]))
     state = type(state)(*(torch.cat([old, new], -1) for old, new in zip(state, fresh, strict=True)))
-    w, lr = torch.cat([w, flat(params[3:])]), torch.cat([torch.full((len(w),), 0.01), torch.full((fresh[0].shape[-1],), 0.02)])
+    w, lr = (
+        torch.cat([w, flat(params[3:])]),
+        torch.cat([torch.full((len(w),), 0.01), torch.full((fresh[0].shape[-1],), 0.02)]),
+    )
     for grad in gradients(params, range(2, 4)):
         update, state = case.rule(grad, state)
         w = w - lr * update
@@ -232,7 +257,10 @@ def test_late_group_joins_the_vector(case: Case) -> None:
 
 def test_several_dtypes_are_one_vector(case: Case) -> None:
     dtypes = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
-    params = [p.detach().to(d).requires_grad_() for p, d in zip(tensors((30,), (4, 5), (17,), (9,)), dtypes, strict=True)]
+    params = [
+        p.detach().to(d).requires_grad_()
+        for p, d in zip(tensors((30,), (4, 5), (17,), (9,)), dtypes, strict=True)
+    ]
     start = torch.cat([p.detach().float().reshape(-1) for p in params])
     grads = []
     for t in range(4):
@@ -242,7 +270,9 @@ def test_several_dtypes_are_one_vector(case: Case) -> None:
     opt = case.make(params)
     run(opt, params, range(4))
     assert [p.dtype for p in params] == dtypes
-    assert {v.dtype for fields in opt.state.values() for k, v in fields.items() if k != "step"} == {torch.float32}
+    assert {v.dtype for fields in opt.state.values() for k, v in fields.items() if k != "step"} == {
+        torch.float32
+    }
     for p, w in zip(params, expected.split([30, 20, 17, 9]), strict=True):
         # four roundings of numbers up to about three
         tolerance = 1e-5 + 4 * 2 * torch.finfo(p.dtype).eps
@@ -288,7 +318,9 @@ def test_gradients_are_left_alone(case: Case) -> None:
     set_grads(params, 0)
     before = [p.grad.clone() for p in params if p.grad is not None]
     case.make(params, weight_decay=0.1, maximize=True).step()
-    assert all(p.grad is not None and torch.equal(p.grad, g) for p, g in zip(params, before, strict=True))
+    assert all(
+        p.grad is not None and torch.equal(p.grad, g) for p, g in zip(params, before, strict=True)
+    )
 
 
 def test_learning_rate_tensor(case: Case) -> None:
@@ -342,6 +374,13 @@ def test_a_stale_graph_is_found_out(case: Case) -> None:
 
 def test_repr_is_short_and_says_what_matters(case: Case) -> None:
     text = repr(case.make(tensors(*SHAPES), weight_decay=0.25))
-    for word in (case.optimizer.__name__, case.rule.kind, case.backend, "torch.float32", "lr: 0.01", "weight_decay: 0.25"):
+    for word in (
+        case.optimizer.__name__,
+        case.rule.kind,
+        case.backend,
+        "torch.float32",
+        "lr: 0.01",
+        "weight_decay: 0.25",
+    ):
         assert word in text
     assert len(text) < 500

@@ -43,11 +43,15 @@ print(used((N // 64, 16, 2, 2), torch.float32, torch.bfloat16, 1, torch.channels
 """
 
 
-@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="needs the peak memory that Linux keeps")
+@pytest.mark.skipif(
+    not Path("/proc/self/clear_refs").exists(), reason="needs the peak memory that Linux keeps"
+)
 def test_a_step_needs_little_memory_of_its_own() -> None:
     # blocks of 64 KB and more are given back at once, not kept for the next step to use unseen
     env = os.environ | {"MALLOC_MMAP_THRESHOLD_": "65536"}
-    child = subprocess.run([sys.executable, "-c", MEASURE], capture_output=True, text=True, timeout=300, env=env)
+    child = subprocess.run(
+        [sys.executable, "-c", MEASURE], capture_output=True, text=True, timeout=300, env=env
+    )
     assert child.returncode == 0, child.stderr
     used = [int(line) for line in child.stdout.split()]
     assert len(used) == 4

@@ -21,7 +21,9 @@ SCHEDULERS: dict[str, Callable[[Any], Any]] = {
     "exponential": lambda o: ls.ExponentialLR(o, 0.5),
     "cosine": lambda o: ls.CosineAnnealingLR(o, 5),
     "restarts": lambda o: ls.CosineAnnealingWarmRestarts(o, 2),
-    "one cycle": lambda o: ls.OneCycleLR(o, max_lr=0.02, total_steps=6),  # as with Adam: there is no momentum to cycle
+    "one cycle": lambda o: ls.OneCycleLR(
+        o, max_lr=0.02, total_steps=6
+    ),  # as with Adam: there is no momentum to cycle
     "cyclic": lambda o: ls.CyclicLR(o, 0.001, 0.02, step_size_up=2),
     "sequential": lambda o: ls.SequentialLR(o, [ls.ConstantLR(o, 0.1), ls.LinearLR(o)], [2]),
     "swa": lambda o: SWALR(o, swa_lr=0.001, anneal_epochs=3),
@@ -76,7 +78,9 @@ def test_warm_up_is_a_schedule_of_its_own() -> None:
     params, twin = tensors(*SHAPES), tensors(*SHAPES)
     opt, by_hand = HyperAdam(params, weights=warm), HyperAdam(twin, weights=rule)
     user = ls.ExponentialLR(opt, 0.9)
-    own = ls.ChainedScheduler([ls.LinearLR(by_hand, 1 / 4, total_iters=3), ls.ExponentialLR(by_hand, 0.9)])
+    own = ls.ChainedScheduler(
+        [ls.LinearLR(by_hand, 1 / 4, total_iters=3), ls.ExponentialLR(by_hand, 0.9)]
+    )
     for t in range(6):
         if t == 2:
             saved, rate = opt.state_dict(), opt.param_groups[0]["lr"]

@@ -37,7 +37,9 @@ def assert_same_state(a: LearnedOptimizer, b: LearnedOptimizer) -> None:
 
 @pytest.mark.parametrize("param_dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("state_dtype", DTYPES)
-def test_resumed_training_has_the_same_bits(case: Case, param_dtype: torch.dtype, state_dtype: torch.dtype) -> None:
+def test_resumed_training_has_the_same_bits(
+    case: Case, param_dtype: torch.dtype, state_dtype: torch.dtype
+) -> None:
     if state_dtype == torch.float64:
         case = case._replace(backend="torch")
     params = tensors(*SHAPES, dtype=param_dtype)
@@ -49,7 +51,9 @@ def test_resumed_training_has_the_same_bits(case: Case, param_dtype: torch.dtype
     resumed = [p.requires_grad_() for p in saved["params"]]
     opt2 = case.make([{"params": resumed[:2]}, {"params": resumed[2:]}], state_dtype=state_dtype)
     opt2.load_state_dict(saved["opt"])
-    assert {v.dtype for s in opt2.state.values() for k, v in s.items() if k != "step"} == {state_dtype}
+    assert {v.dtype for s in opt2.state.values() for k, v in s.items() if k != "step"} == {
+        state_dtype
+    }
     assert_same_state(opt, opt2)
     run(opt, params, range(3, 7))
     run(opt2, resumed, range(3, 7))
@@ -83,7 +87,8 @@ def test_a_state_in_any_layout_loads(case: Case) -> None:
     foreign = {
         "param_groups": foreign["param_groups"],
         "state": {
-            i: {k: v.mT.contiguous().mT if v.dim() > 1 else v for k, v in s.items()} for i, s in foreign["state"].items()
+            i: {k: v.mT.contiguous().mT if v.dim() > 1 else v for k, v in s.items()}
+            for i, s in foreign["state"].items()
         },
     }
     opt2.load_state_dict(foreign)
@@ -104,7 +109,12 @@ def test_a_state_that_tools_replaced_is_brought_into_line_in_the_step(case: Case
     run(opt, params, range(2, 4))
     run(opt2, twin, range(2, 4))
     assert torch.equal(flat(params), flat(twin))
-    assert all(v.is_contiguous() and v.dtype == torch.float32 for p in twin for k, v in opt2.state[p].items() if k != "step")
+    assert all(
+        v.is_contiguous() and v.dtype == torch.float32
+        for p in twin
+        for k, v in opt2.state[p].items()
+        if k != "step"
+    )
 
 
 def test_loading_copies(case: Case) -> None:
@@ -118,14 +128,20 @@ def test_loading_copies(case: Case) -> None:
 
 
 @pytest.mark.parametrize("saved_dtype", DTYPES)
-def test_the_state_takes_the_dtype_of_the_loading_optimizer(case: Case, saved_dtype: torch.dtype) -> None:
+def test_the_state_takes_the_dtype_of_the_loading_optimizer(
+    case: Case, saved_dtype: torch.dtype
+) -> None:
     params = tensors(*SHAPES, dtype=torch.bfloat16)
     opt = case.make(params, state_dtype=saved_dtype, backend="torch")
     run(opt, params, range(2))
     opt2 = case.make(tensors(*SHAPES, dtype=torch.bfloat16))
     opt2.load_state_dict(opt.state_dict())
     for x, y in zip(opt.state.values(), opt2.state.values(), strict=True):
-        assert all(y[k].dtype == torch.float32 and torch.equal(x[k].float(), y[k]) for k in x if k != "step")
+        assert all(
+            y[k].dtype == torch.float32 and torch.equal(x[k].float(), y[k])
+            for k in x
+            if k != "step"
+        )
         assert x["step"] == y["step"] == 2
 
 
@@ -163,7 +179,9 @@ def test_load_hooks_run_around_the_state(case: Case) -> None:
     assert opt2.param_groups[0]["lr"] == 0.5
 
 
-@pytest.mark.parametrize("copier", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))], ids=["deepcopy", "pickle"])
+@pytest.mark.parametrize(
+    "copier", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))], ids=["deepcopy", "pickle"]
+)
 def test_a_copied_optimizer_goes_on_alike(case: Case, copier: Any) -> None:
     params = tensors(*SHAPES)
     opt = case.make(params, state_dtype=torch.bfloat16, nonfinite="skip")
@@ -196,8 +214,16 @@ def stepped(rule: Any, kind: Any = HyperAdam, shapes: Any = SHAPES) -> LearnedOp
 
 def test_state_of_another_rule_is_refused() -> None:
     opt = stepped(HyperAdamRule())
-    refused(opt, stepped(RNNpropRule(), RNNprop).state_dict(), r"belongs to rnnprop\(.*expected hyperadam\(candidates=20")
-    refused(opt, stepped(HyperAdamRule(candidates=4)).state_dict(), r"belongs to hyperadam\(candidates=4")
+    refused(
+        opt,
+        stepped(RNNpropRule(), RNNprop).state_dict(),
+        r"belongs to rnnprop\(.*expected hyperadam\(candidates=20",
+    )
+    refused(
+        opt,
+        stepped(HyperAdamRule(candidates=4)).state_dict(),
+        r"belongs to hyperadam\(candidates=4",
+    )
     refused(opt, stepped(HyperAdamRule(decay_bound=0.9)).state_dict(), "decay_bound=0.9")
     adam = torch.optim.Adam(tensors(*SHAPES))
     refused(opt, adam.state_dict(), "not of a learned optimizer")

@@ -33,7 +33,9 @@ def adam_rule(beta: float, gamma: float) -> HyperAdamRule:
 @pytest.mark.parametrize("weight_decay", [0.0, 0.1])
 def test_the_degenerate_rule_is_adam(backend: str, weight_decay: float) -> None:
     ours, theirs = tensors(*SHAPES), tensors(*SHAPES)
-    opt = HyperAdam(ours, 0.01, weights=adam_rule(0.9, 0.99), weight_decay=weight_decay, backend=backend)
+    opt = HyperAdam(
+        ours, 0.01, weights=adam_rule(0.9, 0.99), weight_decay=weight_decay, backend=backend
+    )
     adam = torch.optim.AdamW(theirs, 0.01, betas=(0.9, 0.99), eps=1e-12, weight_decay=weight_decay)
     for t in range(30):
         set_grads(ours, t)
@@ -67,7 +69,13 @@ def train(model: nn.Module, opt: Any, x: Tensor, y: Tensor, steps: int) -> list[
 def test_a_network_trains_as_with_adam(backend: str, state_dtype: torch.dtype) -> None:
     model, x, y = problem()
     twin = copy.deepcopy(model)
-    ours = train(model, HyperAdam(model.parameters(), 0.01, backend=backend, state_dtype=state_dtype), x, y, 150)
+    ours = train(
+        model,
+        HyperAdam(model.parameters(), 0.01, backend=backend, state_dtype=state_dtype),
+        x,
+        y,
+        150,
+    )
     adam = train(twin, torch.optim.Adam(twin.parameters(), 0.01), x, y, 150)
     assert ours[0] == adam[0]
     assert ours[-1] < 0.5 * ours[0]
@@ -102,7 +110,9 @@ def test_bfloat16_state_moves_slow_averages() -> None:
     """Rounding to nearest would stall β̂ and γ̂: 0.999 γ̂ + 0.001 is γ̂ in bfloat16. Stochastic rounding is right on average."""
     for backend in BACKENDS:
         (p,) = tensors((20_000,))
-        opt = HyperAdam([p], 0.0, weights=adam_rule(0.9, 0.999), state_dtype=torch.bfloat16, backend=backend)
+        opt = HyperAdam(
+            [p], 0.0, weights=adam_rule(0.9, 0.999), state_dtype=torch.bfloat16, backend=backend
+        )
         p.grad = torch.full((20_000,), 0.5)
         for _ in range(400):
             opt.step()
@@ -128,7 +138,11 @@ def test_tensors_and_steps_round_differently(case: Case) -> None:
     for p in again:
         p.grad = torch.linspace(-1, 1, 500)
     opt2.step()
-    assert all(torch.equal(opt.state[p][k], opt2.state[q][k]) for p, q in zip(params, again, strict=True) for k in opt.state[p])
+    assert all(
+        torch.equal(opt.state[p][k], opt2.state[q][k])
+        for p, q in zip(params, again, strict=True)
+        for k in opt.state[p]
+    )
 
 
 def test_coordinates_round_differently(case: Case) -> None:
@@ -136,7 +150,9 @@ def test_coordinates_round_differently(case: Case) -> None:
     p.grad = torch.linspace(-1, 1, 64).repeat(2)
     opt = case.make([p], state_dtype=torch.bfloat16)
     opt.step()
-    assert any(not torch.equal(x[:, :64], x[:, 64:]) for k, x in opt.state[p].items() if k != "step")
+    assert any(
+        not torch.equal(x[:, :64], x[:, 64:]) for k, x in opt.state[p].items() if k != "step"
+    )
 
 
 def test_updates_forget_the_scale_of_the_gradient() -> None:

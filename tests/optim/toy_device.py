@@ -24,7 +24,12 @@ class ToyTensor(torch.Tensor):
     @staticmethod
     def __new__(cls, raw: torch.Tensor) -> ToyTensor:
         out = torch.Tensor._make_wrapper_subclass(
-            cls, raw.shape, strides=raw.stride(), storage_offset=raw.storage_offset(), dtype=raw.dtype, device=TOY
+            cls,
+            raw.shape,
+            strides=raw.stride(),
+            storage_offset=raw.storage_offset(),
+            dtype=raw.dtype,
+            device=TOY,
         )
         out.raw = raw
         return out
@@ -61,5 +66,9 @@ def _run(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         return None if operation.startswith("_foreach") else args[0]
     if "out" in kwargs:
         return kwargs["out"]
-    on_toy = torch.device(device) == TOY if device is not None else any(isinstance(x, ToyTensor) for x in operands)
+    on_toy = (
+        torch.device(device) == TOY
+        if device is not None
+        else any(isinstance(x, ToyTensor) for x in operands)
+    )
     return tree_map(lambda x: ToyTensor(x) if on_toy and isinstance(x, torch.Tensor) else x, result)

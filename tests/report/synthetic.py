@@ -19,7 +19,9 @@ OPTIMIZERS = (
     *("dm", "rnnprop", "hyperadam-paper", "hyperadam", "adam-init"),
 )
 #: How good each of them is, as a share of the loss at the start that is left after a hundred steps.
-LEFT = dict(zip(OPTIMIZERS, (0.2, 0.17, 0.16, 0.19, 0.145, 0.13, 0.4, 0.128, 0.12, 0.11, 0.14), strict=True))
+LEFT = dict(
+    zip(OPTIMIZERS, (0.2, 0.17, 0.16, 0.19, 0.145, 0.13, 0.4, 0.128, 0.12, 0.11, 0.14), strict=True)
+)
 
 
 ACTIVATIONS = Experiment(
@@ -47,15 +49,24 @@ def bare(**fields: Any) -> Experiment:
     return replace(ACTIVATIONS, **{"figures": (), "claims": (), "published": {}, **fields})
 
 
-def make(task: str, optimizer: str, steps: int, runs: int, test: bool = False, diverged: int = 0) -> Result:
+def make(
+    task: str, optimizer: str, steps: int, runs: int, test: bool = False, diverged: int = 0
+) -> Result:
     """A result whose curves fall with noise that runs of one seed share, and of which some diverge."""
     seed = zlib.crc32(f"{task} {optimizer} {steps}".encode())
-    own, shared = torch.Generator().manual_seed(seed), torch.Generator().manual_seed(zlib.crc32(task.encode()))
+    own, shared = (
+        torch.Generator().manual_seed(seed),
+        torch.Generator().manual_seed(zlib.crc32(task.encode())),
+    )
     task_scale = 0.6 + 1.2 * float(torch.rand((), generator=shared))
-    level = torch.randn(runs, 1, generator=shared) * 0.08 + torch.randn(runs, 1, generator=own) * 0.02
+    level = (
+        torch.randn(runs, 1, generator=shared) * 0.08 + torch.randn(runs, 1, generator=own) * 0.02
+    )
     left = LEFT.get(optimizer, 0.15) * task_scale * (100 / steps) ** 0.25
     time = torch.arange(1, steps + 1) / steps
-    clean = 2.3 * (left + (1 - left) * torch.exp(-7 * time * (0.6 + 0.6 * torch.rand((), generator=own))))
+    clean = 2.3 * (
+        left + (1 - left) * torch.exp(-7 * time * (0.6 + 0.6 * torch.rand((), generator=own)))
+    )
     losses = clean * torch.exp(level + 0.08 * torch.randn(runs, steps, generator=own))
     final = 2.3 * left * torch.exp(level.squeeze(1))
     at: list[int | None] = [None] * runs
@@ -66,16 +77,31 @@ def make(task: str, optimizer: str, steps: int, runs: int, test: bool = False, d
     metrics = None
     if test:
         top1 = torch.where(final.isfinite(), 1 - final / 10, math.nan)
-        metrics = Metrics(torch.where(final.isfinite(), final * 0.3, math.nan), top1, (1 + top1) / 2)
-    settings = {"task": task, "p": 15910, "optimizer": optimizer, "lr": 0.03, "steps": steps, "seeds": list(range(runs))}
+        metrics = Metrics(
+            torch.where(final.isfinite(), final * 0.3, math.nan), top1, (1 + top1) / 2
+        )
+    settings = {
+        "task": task,
+        "p": 15910,
+        "optimizer": optimizer,
+        "lr": 0.03,
+        "steps": steps,
+        "seeds": list(range(runs)),
+    }
     settings["final_batches"] = min(steps, 500)
     if optimizer in OPTIMIZERS[:6]:
         settings["hyperparameters"] = {}
         settings["lr"] = 0.03125
     else:
-        settings |= {"rule": "hyperadam", "config": {"candidates": 20, "lstm": True}, "weights": f"{seed:064x}"[:64]}
+        settings |= {
+            "rule": "hyperadam",
+            "config": {"candidates": 20, "lstm": True},
+            "weights": f"{seed:064x}"[:64],
+        }
     made_with = {"hyperadam": "0.1.0", "torch": "2", "python": "3.12", "backend": "torch"}
-    return Result(settings, optimizer, "tuned", losses.float(), final.float(), tuple(at), metrics, made_with)
+    return Result(
+        settings, optimizer, "tuned", losses.float(), final.float(), tuple(at), metrics, made_with
+    )
 
 
 def results(
@@ -85,7 +111,14 @@ def results(
 ) -> list[Result]:
     """All cells of an experiment but the missing ones (task, optimizer), with so many diverged runs."""
     return [
-        make(task, label, steps, experiment.runs, experiment.test, (diverged or {}).get((task, label), 0))
+        make(
+            task,
+            label,
+            steps,
+            experiment.runs,
+            experiment.test,
+            (diverged or {}).get((task, label), 0),
+        )
         for task in experiment.tasks
         for steps in experiment.steps
         for label in experiment.optimizers

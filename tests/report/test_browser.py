@@ -14,17 +14,30 @@ from hyperadam.report.render import page
 
 from .synthetic import ACTIVATIONS, bare, results
 
-webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed (pip install selenium)")
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+webdriver = pytest.importorskip(
+    "selenium.webdriver", reason="selenium is not installed (pip install selenium)"
+)
+CHROMIUM = (
+    shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+)
 DRIVER = shutil.which("chromedriver")
 pytestmark = [
-    pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium (Debian: apt-get install chromium)"),
-    pytest.mark.skipif(DRIVER is None, reason="there is no chromedriver (Debian: apt-get install chromium-driver)"),
+    pytest.mark.skipif(
+        CHROMIUM is None, reason="there is no chromium (Debian: apt-get install chromium)"
+    ),
+    pytest.mark.skipif(
+        DRIVER is None, reason="there is no chromedriver (Debian: apt-get install chromium-driver)"
+    ),
 ]
 
 FLAGS = (
     *("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
-    *("--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage"),
+    *(
+        "--disable-background-networking",
+        "--disable-component-update",
+        "--disable-sync",
+        "--disable-dev-shm-usage",
+    ),
 )
 #: One of several charts, the first.
 FIRST = "figure[data-panel=activations-mnist-mlp-elu-100]"
@@ -37,12 +50,17 @@ Run = Callable[..., Any]
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A page with two experiments; one curve of the second explodes."""
-    second = bare(name="long", title="Longer", tasks=("sine-lstm-2", "mnist-cnn2"), steps=(2000,), runs=3)
+    second = bare(
+        name="long", title="Longer", tasks=("sine-lstm-2", "mnist-cnn2"), steps=(2000,), runs=3
+    )
     longer = results(second)
     longer[0].losses.mul_(torch.logspace(0, 8, 2000))
     diverged = {("mnist-mlp-elu", "dm"): 7}
     path = tmp_path_factory.mktemp("page") / "report.html"
-    path.write_text(page(document([(ACTIVATIONS, results(ACTIVATIONS, (), diverged)), (second, longer)])), encoding="utf-8")
+    path.write_text(
+        page(document([(ACTIVATIONS, results(ACTIVATIONS, (), diverged)), (second, longer)])),
+        encoding="utf-8",
+    )
     return path.as_uri()
 
 
@@ -78,17 +96,26 @@ def run(browser: Any, address: str) -> Run:
 def wait(browser: Any, condition: str, seconds: float = 20) -> None:
     from selenium.webdriver.support.ui import WebDriverWait
 
-    WebDriverWait(browser, seconds, 0.05).until(lambda found: found.execute_script(condition), condition)
+    WebDriverWait(browser, seconds, 0.05).until(
+        lambda found: found.execute_script(condition), condition
+    )
 
 
 def click(run: Run, text: str) -> None:
-    run(f"[...document.querySelectorAll('{FIRST} button')].find(b => b.textContent.startsWith(arguments[0])).click()", text)
+    run(
+        f"[...document.querySelectorAll('{FIRST} button')].find(b => b.textContent.startsWith(arguments[0])).click()",
+        text,
+    )
 
 
 def drag(browser: Any, *places: tuple[int, int]) -> None:
     """Press at the first place, relative to the middle of the first chart, and let go at the last."""
     chart = browser.find_element("css selector", f"{FIRST} > svg")
-    actions = webdriver.ActionChains(browser, duration=20).move_to_element_with_offset(chart, *places[0]).click_and_hold()
+    actions = (
+        webdriver.ActionChains(browser, duration=20)
+        .move_to_element_with_offset(chart, *places[0])
+        .click_and_hold()
+    )
     for place in places[1:]:
         actions.move_to_element_with_offset(chart, *place)
     actions.release().perform()
@@ -104,7 +131,9 @@ def test_it_loads_without_an_error(run: Run, browser: Any) -> None:
         )
     assert browser.get_log("browser") == []
     assert run("return document.querySelectorAll('figure.chart').length") == 6
-    assert not run("return [...document.querySelectorAll('path')].some(p => /NaN|Infinity/.test(p.getAttribute('d')))")
+    assert not run(
+        "return [...document.querySelectorAll('path')].some(p => /NaN|Infinity/.test(p.getAttribute('d')))"
+    )
 
 
 def test_the_legend_hides_and_shows(run: Run) -> None:
@@ -188,7 +217,10 @@ def test_the_page_never_scrolls_sideways(run: Run, browser: Any, width: int) -> 
     run("document.querySelectorAll('details').forEach(d => d.open = true)")
     for element in ("#headline", "#claims", FIRST, "#settings"):
         run("document.querySelector(arguments[0]).scrollIntoView()", element)
-    wait(browser, f"return document.querySelector('{FIRST} > svg').getBoundingClientRect().width < {width}")
+    wait(
+        browser,
+        f"return document.querySelector('{FIRST} > svg').getBoundingClientRect().width < {width}",
+    )
     assert run("return document.documentElement.scrollWidth") <= width
     wide = run(
         "return [...document.querySelectorAll('body *')].filter(e => !e.closest('.scroll, .hidden, .skip, svg') "
@@ -200,7 +232,10 @@ def test_the_page_never_scrolls_sideways(run: Run, browser: Any, width: int) -> 
 def test_labels_of_axes_do_not_overlap(run: Run, browser: Any) -> None:
     for width in (360, 1280):
         resize(browser, width)
-        wait(browser, f"return document.querySelector('{FIRST} > svg').getBoundingClientRect().width < {width}")
+        wait(
+            browser,
+            f"return document.querySelector('{FIRST} > svg').getBoundingClientRect().width < {width}",
+        )
         for axis in ("log x", "log y", "log x"):
             click(run, axis)
             overlaps = run(
@@ -215,7 +250,10 @@ def test_both_schemes_are_legible(run: Run, browser: Any) -> None:
     colours = "const s = getComputedStyle(document.body); return [s.color, s.backgroundColor]"
     seen = []
     for scheme in ("light", "dark"):
-        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]})
+        browser.execute_cdp_cmd(
+            "Emulation.setEmulatedMedia",
+            {"features": [{"name": "prefers-color-scheme", "value": scheme}]},
+        )
         seen.append(run(colours))
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
     assert seen[0] != seen[1]

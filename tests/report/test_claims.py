@@ -72,7 +72,12 @@ def test_one_run_decides_nothing_unless_it_diverges() -> None:
 
 def test_tasks_and_steps() -> None:
     tasks, steps = ("t", "u"), (10, 20)
-    assert about(Claim("", "a", ("b",)), tasks, steps) == [("t", 10), ("t", 20), ("u", 10), ("u", 20)]
+    assert about(Claim("", "a", ("b",)), tasks, steps) == [
+        ("t", 10),
+        ("t", 20),
+        ("u", 10),
+        ("u", 20),
+    ]
     assert about(Claim("", "a", ("b",), ("u",), 20), tasks, steps) == [("u", 20)]
     assert about(Claim("", "a", ("b",), ("elsewhere",), 1), tasks, steps) == [("elsewhere", 1)]
 
@@ -85,9 +90,17 @@ def test_of_accuracies_the_higher_is_better() -> None:
         tensor = found.final_loss.new_tensor(top1)
         return Result(**{**found.__dict__, "test": Metrics(tensor, tensor, tensor)})
 
-    assert verdict(claim, with_top1("a", 0.98, 0.97, 0.98), with_top1("b", 0.9, 0.91, 0.9)) is Verdict.HOLDS
-    assert verdict(claim, with_top1("a", 0.9, 0.91, 0.9), with_top1("b", 0.98, 0.97, 0.98)) is Verdict.FAILS
-    assert verdict(claim, with_top1("a", 0.9, 0.91), with_top1("b", math.nan, 0.9)) is Verdict.HOLDS, "b diverged"
+    assert (
+        verdict(claim, with_top1("a", 0.98, 0.97, 0.98), with_top1("b", 0.9, 0.91, 0.9))
+        is Verdict.HOLDS
+    )
+    assert (
+        verdict(claim, with_top1("a", 0.9, 0.91, 0.9), with_top1("b", 0.98, 0.97, 0.98))
+        is Verdict.FAILS
+    )
+    assert (
+        verdict(claim, with_top1("a", 0.9, 0.91), with_top1("b", math.nan, 0.9)) is Verdict.HOLDS
+    ), "b diverged"
     assert verdict(claim, result(BASE, "a"), result(BASE, "b")) is Verdict.MISSING, "no test set"
 
 
@@ -113,7 +126,10 @@ def test_times() -> None:
     assert judged.comparisons[0].outcome is Outcome.SINGLE
 
 
-@pytest.mark.parametrize(("measure", "worst"), [("final_loss", math.inf), ("test_top1", -math.inf), ("test_loss", math.inf)])
+@pytest.mark.parametrize(
+    ("measure", "worst"),
+    [("final_loss", math.inf), ("test_top1", -math.inf), ("test_loss", math.inf)],
+)
 def test_a_diverged_run_has_the_worst_value(measure: str, worst: float) -> None:
     found = values(make("t", "adam", 10, 4, test=True, diverged=1), measure)
     assert found is not None

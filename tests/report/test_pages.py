@@ -30,7 +30,14 @@ def test_figures_are_the_same_for_the_same_results(tmp_path: Path) -> None:
     assert [path.name for path in paths] == ["a.svg", "a.png"]
     svg = paths[0].read_text()
     assert paths[1].read_bytes().startswith(b"\x89PNG")
-    for text in ("bowl", "other", "adam", "hyperadam, 1 of 3 diverged", "training loss", "mean of 3 runs"):
+    for text in (
+        "bowl",
+        "other",
+        "adam",
+        "hyperadam, 1 of 3 diverged",
+        "training loss",
+        "mean of 3 runs",
+    ):
         assert f">{text}" in svg or text in svg
     assert LOOKS["adam"].colour.lower() in svg.lower()
     again = draw_curves(RESULTS, tmp_path / "b")
@@ -39,13 +46,17 @@ def test_figures_are_the_same_for_the_same_results(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("tasks", [1, 4, 5])
 def test_any_number_of_panels_and_runs(tmp_path: Path, tasks: int) -> None:
-    svg, _ = draw_curves([result([0.1 * n], task=f"task-{n}") for n in range(tasks)], tmp_path / "a")
+    svg, _ = draw_curves(
+        [result([0.1 * n], task=f"task-{n}") for n in range(tasks)], tmp_path / "a"
+    )
     assert all(f"task-{n}<" in svg.read_text() for n in range(tasks))
     assert "band" not in svg.read_text(), "one run has no spread"
 
 
 def test_every_run_diverged(tmp_path: Path) -> None:
-    assert all(path.stat().st_size for path in draw_curves([result([math.inf, math.inf])], tmp_path / "a"))
+    assert all(
+        path.stat().st_size for path in draw_curves([result([math.inf, math.inf])], tmp_path / "a")
+    )
 
 
 def test_what_explodes_leaves_the_panel_and_a_loss_of_zero_does_not_make_it_linear() -> None:
@@ -122,7 +133,9 @@ def test_the_report(tmp_path: Path) -> None:
     assert [row["optimizer"] for row in summary["rows"]] == [r.label for r in RESULTS]
 
 
-def test_without_matplotlib_there_is_everything_but_the_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_matplotlib_there_is_everything_but_the_figure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in [name for name in sys.modules if name.split(".")[0] == "matplotlib"]:
         monkeypatch.delitem(sys.modules, name)
 

@@ -22,7 +22,9 @@ from hyperadam.report.tables import loss
 from .synthetic import ACTIVATIONS, OPTIMIZERS, bare, make, results
 from .test_pages import Checker
 
-FOUND = results(ACTIVATIONS, missing=[("mnist-mlp-tanh", "dm")], diverged={("mnist-mlp-elu", "dm"): 7})
+FOUND = results(
+    ACTIVATIONS, missing=[("mnist-mlp-tanh", "dm")], diverged={("mnist-mlp-elu", "dm"): 7}
+)
 
 
 def parts(text: str) -> Checker:
@@ -47,10 +49,14 @@ def test_the_page_has_every_number() -> None:
 
 
 def test_cells_with_fewer_runs_are_told() -> None:
-    fewer = [make(r.task, r.label, r.steps, 5) if r.label == "adam" else r for r in results(ACTIVATIONS)]
+    fewer = [
+        make(r.task, r.label, r.steps, 5) if r.label == "adam" else r for r in results(ACTIVATIONS)
+    ]
     (part,) = document([(ACTIVATIONS, fewer)])["experiments"]
     assert "computed: 44 of 44 cells, 4 of them with fewer than 20 runs." in markdown(part)
-    assert "Measured so far: 44 of 44 cells, 4 of them with fewer than 20 runs." in page(document([(ACTIVATIONS, fewer)]))
+    assert "Measured so far: 44 of 44 cells, 4 of them with fewer than 20 runs." in page(
+        document([(ACTIVATIONS, fewer)])
+    )
     assert "so far" not in page(document([(ACTIVATIONS, results(ACTIVATIONS))]))
 
 
@@ -81,7 +87,11 @@ def test_the_same_results_give_the_same_page(tmp_path: Path) -> None:
 def test_winner_ties_and_divergence_are_marked() -> None:
     found = [
         replace(make("t", label, 10, 3), final_loss=torch.tensor(final))
-        for label, final in {"adam": [1.0, 1.1, 1.2], "sgd": [0.8, 1.4, 1.2], "dm": [2.0, 2.1, 2.3]}.items()
+        for label, final in {
+            "adam": [1.0, 1.1, 1.2],
+            "sgd": [0.8, 1.4, 1.2],
+            "dm": [2.0, 2.1, 2.3],
+        }.items()
     ]
     small = bare(
         tasks=("t",),
@@ -144,7 +154,10 @@ def test_tuned_rates_come_with_their_grid(tmp_path: Path) -> None:
         "lr": 0.03125,
         "at_edge": True,
         "settings": {"steps": 100, "seeds": [5, 6, 7]},
-        "grid": [{"lr": 0.03125, "score": 0.297, "diverged": 0}, {"lr": 4.0, "score": None, "diverged": 3}],
+        "grid": [
+            {"lr": 0.03125, "score": 0.297, "diverged": 0},
+            {"lr": 4.0, "score": None, "diverged": 3},
+        ],
     }
     (tmp_path / "t.adam.100.json").write_text(json.dumps(stored))
     small = bare(tasks=("t",), optimizers=("adam",))
@@ -159,7 +172,10 @@ def test_a_coarse_page_says_so() -> None:
     assert "A coarse version" not in page(document([(ACTIVATIONS, FOUND)]))
 
 
-@pytest.mark.parametrize("numbers", [[2.3, 0.5, math.inf, 1e-6], [0.0, 3.0, -1.0], [math.inf] * 3, [0.7] * 4, [1e-30, 1e30]])
+@pytest.mark.parametrize(
+    "numbers",
+    [[2.3, 0.5, math.inf, 1e-6], [0.0, 3.0, -1.0], [math.inf] * 3, [0.7] * 4, [1e-30, 1e30]],
+)
 def test_curves_survive_sixteen_bits(numbers: list[float]) -> None:
     back = curves.decode(curves.encode(torch.tensor(numbers, dtype=torch.float64)))
     for before, after in zip(numbers, back.tolist(), strict=True):
@@ -194,13 +210,20 @@ def test_verdicts_and_colours_are_complete() -> None:
 def test_times_stand_apart_from_training() -> None:
     timed = replace(
         bare(name="time", tasks=("t",), optimizers=("adam", "hyperadam"), runs=3),
-        published={("u", "adam", 1, "seconds_per_step"): 0.0023, ("t", "adam", 100, "seconds_to_loss"): 28.97},
+        published={
+            ("u", "adam", 1, "seconds_per_step"): 0.0023,
+            ("t", "adam", 100, "seconds_to_loss"): 28.97,
+        },
     )
     trained = [
         replace(make("t", label, 100, 3), measures={"seconds_to_loss": torch.tensor([seconds])})
         for label, seconds in {"adam": 20.0, "hyperadam": math.inf}.items()
     ]
-    alone = replace(make("u", "adam", 1, 15), losses=torch.empty(15, 0), measures={"seconds_per_step": torch.rand(15)})
+    alone = replace(
+        make("u", "adam", 1, 15),
+        losses=torch.empty(15, 0),
+        measures={"seconds_per_step": torch.rand(15)},
+    )
     made = document([(timed, [*trained, alone])])
     (part,) = made["experiments"]
     assert part["runs"] == [3], "rounds of timing are no runs"

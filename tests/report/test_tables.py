@@ -9,7 +9,16 @@ import math
 
 import pytest
 
-from hyperadam.report import Table, as_csv, as_markdown, as_records, as_text, contrast, summarize, tabulate
+from hyperadam.report import (
+    Table,
+    as_csv,
+    as_markdown,
+    as_records,
+    as_text,
+    contrast,
+    summarize,
+    tabulate,
+)
 from hyperadam.report.statistics import Contrast, Summary, written
 from hyperadam.report.tables import loss, verdict
 

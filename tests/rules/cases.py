@@ -13,7 +13,12 @@ HYPERADAM_OPTIONS = {
     "neither": {"lstm": False, "preprocess": False},
     "one-candidate": {"candidates": 1},
     "seven-bounded-normalized": {"candidates": 7, "decay_bound": 0.9, "normalize_state": True},
-    "neither-normalized": {"lstm": False, "preprocess": False, "normalize_state": True, "candidates": 3},
+    "neither-normalized": {
+        "lstm": False,
+        "preprocess": False,
+        "normalize_state": True,
+        "candidates": 3,
+    },
 }
 
 

@@ -18,7 +18,9 @@ def parameters(rule):
 
 def lstm(theta, prefix, x, h, c):
     units = h.shape[1]
-    gates = x @ theta[f"{prefix}.theta_x"].T + h @ theta[f"{prefix}.theta_s"].T + theta[f"{prefix}.b"].T
+    gates = (
+        x @ theta[f"{prefix}.theta_x"].T + h @ theta[f"{prefix}.theta_s"].T + theta[f"{prefix}.b"].T
+    )
     i, f, z, o = (gates[:, k * units : (k + 1) * units] for k in range(4))
     c = c * sigmoid(f + 1.0) + sigmoid(i) * np.tanh(z)
     return sigmoid(o) * np.tanh(c), c
@@ -60,7 +62,9 @@ class HyperAdamTwin:
         rates = {"m": beta, "v": gamma, "beta_hat": beta, "gamma_hat": gamma}
         for name, target in targets.items():
             self.C[name] = rates[name] * self.C[name] + (1 - rates[name]) * target
-        self.m_hat = (self.C["m"] / self.C["beta_hat"]) / np.sqrt(self.C["v"] / self.C["gamma_hat"] + 1e-24)
+        self.m_hat = (self.C["m"] / self.C["beta_hat"]) / np.sqrt(
+            self.C["v"] / self.C["gamma_hat"] + 1e-24
+        )
         rho = elu(self.s @ theta["theta_q"].T + theta["b_q"].T)
         return (rho * self.m_hat).sum(1)
 
@@ -93,7 +97,11 @@ class DMTwin:
     def step(self, g):
         x = np.empty((len(g), 2))
         for i, value in enumerate(g):
-            x[i] = (np.log(abs(value)) / 10, np.sign(value)) if abs(value) >= np.exp(-10) else (-1, np.exp(10) * value)
+            x[i] = (
+                (np.log(abs(value)) / 10, np.sign(value))
+                if abs(value) >= np.exp(-10)
+                else (-1, np.exp(10) * value)
+            )
         for k in range(2):
             self.layers[k] = lstm(self.theta, f"lstm{k + 1}", x, *self.layers[k])
             x = self.layers[k][0]

@@ -37,7 +37,9 @@ def test_lemma_1_bias_correction(beta):
     state = rule.init_state(torch.zeros(3, dtype=torch.float64))
     for t in range(1, 51):
         _, state = rule(torch.randn(3, dtype=torch.float64), state)
-        torch.testing.assert_close(state.beta_hat, torch.full_like(state.beta_hat, 1 - beta**t), rtol=1e-10, atol=0)
+        torch.testing.assert_close(
+            state.beta_hat, torch.full_like(state.beta_hat, 1 - beta**t), rtol=1e-10, atol=0
+        )
 
 
 @pytest.mark.parametrize("name", HYPERADAM)
@@ -77,7 +79,9 @@ def test_permuted_coordinates_permute_the_update(name):
     rule, grads = every_rule()[name].double(), gradients(10, 30)
     order = torch.randperm(30)
     with torch.no_grad():
-        torch.testing.assert_close(rollout(rule, grads[:, order])[0], rollout(rule, grads)[0][:, order])
+        torch.testing.assert_close(
+            rollout(rule, grads[:, order])[0], rollout(rule, grads)[0][:, order]
+        )
 
 
 @pytest.mark.parametrize("name", RULES)
@@ -101,7 +105,9 @@ def test_parts_with_summed_norms_are_the_whole(name):
         states = [rule.init_state(torch.zeros(n, dtype=torch.float64)) for n in (10, 1, 13)]
         for g, whole in zip(grads, expected, strict=True):
             parts = list(zip(g.split([10, 1, 13]), states, strict=True))
-            sums = rule.total_sums(lambda earlier, parts=parts: sum(rule.column_sums(*part, earlier) for part in parts))
+            sums = rule.total_sums(
+                lambda earlier, parts=parts: sum(rule.column_sums(*part, earlier) for part in parts)
+            )
             assert len(sums) == rule.rounds
             steps = [rule(part, state, sums) for part, state in parts]
             states = [state for _, state in steps]
@@ -141,9 +147,13 @@ def test_pure_and_differentiable(name):
     state = rule.init_state(grads[0])
     before = [x.clone() for x in state]
     updates, final = rollout(rule, grads, state)
-    assert all(torch.equal(x, y) for x, y in zip(state, before, strict=True)), "the state that went in is as it was"
+    assert all(torch.equal(x, y) for x, y in zip(state, before, strict=True)), (
+        "the state that went in is as it was"
+    )
     loss = updates.square().sum() + sum(x.square().sum() for x in final)
-    for parameter, derivative in zip(rule.parameters(), torch.autograd.grad(loss, list(rule.parameters())), strict=True):
+    for parameter, derivative in zip(
+        rule.parameters(), torch.autograd.grad(loss, list(rule.parameters())), strict=True
+    ):
         assert derivative.shape == parameter.shape
         assert derivative.any()
 
@@ -158,7 +168,9 @@ def test_gradcheck(name):
         state = rule.init_state(g[0])
         total = 0
         for step in g:
-            d, state = torch.func.functional_call(rule, dict(zip(names, values, strict=True)), (step, state))
+            d, state = torch.func.functional_call(
+                rule, dict(zip(names, values, strict=True)), (step, state)
+            )
             total = total + d
         return total
 
@@ -169,7 +181,9 @@ def test_gradcheck(name):
 # The bound ------------------------------------------------------------------------------------------------------------
 
 SPIKY = st.lists(
-    st.one_of(st.just(0.0), st.floats(-1e3, 1e3), st.sampled_from([1e-12, -1e-12, 1e12, -1e12])), min_size=1, max_size=120
+    st.one_of(st.just(0.0), st.floats(-1e3, 1e3), st.sampled_from([1e-12, -1e-12, 1e12, -1e12])),
+    min_size=1,
+    max_size=120,
 )
 
 
@@ -178,7 +192,12 @@ def moment_field(state):
 
 
 @settings(max_examples=150, deadline=None)
-@given(grads=SPIKY, seed=st.integers(0, 10**6), q=st.sampled_from([0.5, 0.9, 0.97]), scale=st.sampled_from([0.3, 3.0]))
+@given(
+    grads=SPIKY,
+    seed=st.integers(0, 10**6),
+    q=st.sampled_from([0.5, 0.9, 0.97]),
+    scale=st.sampled_from([0.3, 3.0]),
+)
 def test_decay_bound_bounds_the_moment_field(grads, seed, q, scale):
     torch.manual_seed(seed)
     rule = HyperAdamRule(candidates=6, decay_bound=q).double()
@@ -230,11 +249,15 @@ def test_the_inequality_behind_the_bound_is_sharp():
         rule.b_u.fill_(40.0)  # beta at its largest, whereby gamma is too
     state = rule.init_state(torch.zeros(1, dtype=torch.float64))
     steps, largest = 3000, 0.0
-    for t in range(steps):  # equality in Cauchy-Schwarz: g_i in proportion to w_i / u_i = ((beta/gamma)^(t-i))
+    for t in range(
+        steps
+    ):  # equality in Cauchy-Schwarz: g_i in proportion to w_i / u_i = ((beta/gamma)^(t-i))
         g = (gamma / beta) ** (t - steps) if t > steps - 400 else 0.0
         _, state = rule(torch.tensor([g], dtype=torch.float64), state)
         largest = max(largest, moment_field(state).abs().item())
-    tight = (1 - beta) / math.sqrt((1 - gamma) * (1 - beta**2 / gamma)) * math.sqrt(1 - gamma**steps)
+    tight = (
+        (1 - beta) / math.sqrt((1 - gamma) * (1 - beta**2 / gamma)) * math.sqrt(1 - gamma**steps)
+    )
     assert largest == pytest.approx(tight, rel=0.02)
     assert largest <= rule.moment_bound
 
@@ -259,11 +282,25 @@ def test_start_near_adam_is_near_adam():
 
 def test_pace_is_full_unless_the_rule_warms_up():
     assert [HyperAdamRule().pace(t) for t in (1, 2, 100)] == [1, 1, 1]
-    assert [HyperAdamRule(warmup=4).pace(t) for t in (1, 2, 3, 4, 5, 100)] == [0.25, 0.5, 0.75, 1, 1, 1]
+    assert [HyperAdamRule(warmup=4).pace(t) for t in (1, 2, 3, 4, 5, 100)] == [
+        0.25,
+        0.5,
+        0.75,
+        1,
+        1,
+        1,
+    ]
 
 
 @pytest.mark.parametrize(
-    "bad", [{"candidates": 0}, {"decay_bound": 0.0}, {"decay_bound": 1.0}, {"decay_bound": 2}, {"warmup": -1}]
+    "bad",
+    [
+        {"candidates": 0},
+        {"decay_bound": 0.0},
+        {"decay_bound": 1.0},
+        {"decay_bound": 2},
+        {"warmup": -1},
+    ],
 )
 def test_bad_options_are_named(bad):
     with pytest.raises(ValueError, match=next(iter(bad))):

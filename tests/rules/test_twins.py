@@ -22,7 +22,9 @@ def test_rule_equals_numpy_twin(name, p):
     np.testing.assert_allclose(updates.numpy(), expected, rtol=1e-9, atol=1e-12)
     if rule.kind == "hyperadam":
         for field, value in twin.C.items():
-            np.testing.assert_allclose(getattr(state, field).numpy().T, value, rtol=1e-9, atol=1e-300)
+            np.testing.assert_allclose(
+                getattr(state, field).numpy().T, value, rtol=1e-9, atol=1e-300
+            )
 
 
 def test_published_size():
@@ -34,7 +36,9 @@ def test_published_initialisation():
 
     torch.manual_seed(0)
     rule = HyperAdamRule(candidates=400, lstm=False)
-    assert rule.theta_q.std().item() == pytest.approx(0.1 * 0.88, rel=0.02)  # a normal cut at two deviations
+    assert rule.theta_q.std().item() == pytest.approx(
+        0.1 * 0.88, rel=0.02
+    )  # a normal cut at two deviations
     assert rule.theta_q.abs().max().item() <= 0.2
     limit = (6 / (800 + 800)) ** 0.5
     assert rule.theta_u.abs().max().item() == pytest.approx(limit, rel=0.01)

@@ -33,7 +33,9 @@ def test_pages_are_fetched_once() -> None:
 
 
 @pytest.mark.parametrize("error", [AttributeError, OSError, TypeError])
-def test_other_libraries_are_left_alone(monkeypatch: pytest.MonkeyPatch, error: type[Exception]) -> None:
+def test_other_libraries_are_left_alone(
+    monkeypatch: pytest.MonkeyPatch, error: type[Exception]
+) -> None:
     def absent(name: str | None) -> None:
         raise error
 

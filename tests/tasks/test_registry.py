@@ -43,7 +43,12 @@ def test_every_name_of_the_paper_is_there() -> None:
     assert len(names) == len(set(names))
     assert {f"mnist-mlp-{depth}x20" for depth in range(2, 11)} <= set(names)
     assert {"mnist-mlp", "mnist-mlp-relu", "mnist-mlp-elu", "mnist-mlp-tanh"} <= set(names)
-    assert {f"{d}-cnn{k}{e}" for d in ("mnist", "cifar10") for k in (1, 2) for e in ("", "-bn", "-dropout")} <= set(names)
+    assert {
+        f"{d}-cnn{k}{e}"
+        for d in ("mnist", "cifar10")
+        for k in (1, 2)
+        for e in ("", "-bn", "-dropout")
+    } <= set(names)
     assert {"sine-lstm", "sine-lstm-small-noise", "sine-lstm-2"} <= set(names)
     for name in names:  # without touching any data
         task = tasks.get(name)
@@ -115,7 +120,9 @@ def test_a_task_of_ones_own(fresh_registry: None) -> None:
         w = w - 0.5 * grad
     assert (task.final_loss(w, seeds, 100) < 1.5).all()
     assert (task.final_loss(start, seeds, 100) > 20).all()
-    torch.testing.assert_close(task.loss_and_grad(w[7:8], task.batch([7], 99))[0], task.loss(w, task.batch(seeds, 99))[7:8])
+    torch.testing.assert_close(
+        task.loss_and_grad(w[7:8], task.batch([7], 99))[0], task.loss(w, task.batch(seeds, 99))[7:8]
+    )
 
 
 def test_names_are_given_once(fresh_registry: None) -> None:

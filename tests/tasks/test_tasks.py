@@ -14,7 +14,13 @@ from hyperadam.tasks import Classification
 from hyperadam.tasks.learners import CNN, unflatten
 
 SMALL = ["mnist-mlp", "mnist-mlp-relu", "mnist-mlp-3x20", "mnist14-mlp", "sine-lstm", "sine-lstm-2"]
-LARGE = ["mnist-cnn1", "mnist-cnn2-bn", "mnist-cnn2-dropout", "cifar10-cnn1-dropout", "cifar10-cnn1-bn"]
+LARGE = [
+    "mnist-cnn1",
+    "mnist-cnn2-bn",
+    "mnist-cnn2-dropout",
+    "cifar10-cnn1-dropout",
+    "cifar10-cnn1-bn",
+]
 
 
 def train(task: tasks.Task, seeds: list[int], steps: int, rate: float = 0.1) -> Tensor:
@@ -62,7 +68,9 @@ def test_a_run_is_the_same_in_any_company(make, name: str) -> None:
     place = company.index(7)
     assert torch.equal(task.init(company)[place], task.init(alone)[0])
     for step in (0, 9):
-        for together, single in zip(task.batch(company, step), task.batch(alone, step), strict=True):
+        for together, single in zip(
+            task.batch(company, step), task.batch(alone, step), strict=True
+        ):
             assert torch.equal(together[place], single[0])
     steps = 10 if name in SMALL else 2
     a, b = train(task, company, steps)[place], train(task, alone, steps)[0]
@@ -101,7 +109,9 @@ def test_chunks_do_not_matter(make, name: str) -> None:
         torch.testing.assert_close(result, results[0])
 
 
-@pytest.mark.parametrize("name", ["mnist-mlp", "mnist-mlp-relu", "mnist-cnn1-bn", "mnist-cnn2-dropout", "sine-lstm-2"])
+@pytest.mark.parametrize(
+    "name", ["mnist-mlp", "mnist-mlp-relu", "mnist-cnn1-bn", "mnist-cnn2-dropout", "sine-lstm-2"]
+)
 def test_hessian_vector_products(make, name: str) -> None:
     """Through two runs at once; the reference is a difference of gradients."""
     task = make(name, n=8)
@@ -110,7 +120,9 @@ def test_hessian_vector_products(make, name: str) -> None:
     (grad,) = torch.autograd.grad(task.loss(w, batch).sum(), w, create_graph=True)
     (product,) = torch.autograd.grad((grad * v).sum(), w)
     h = 1e-9  # so small that no ReLU of a hundred thousand changes sides
-    difference = (task.loss_and_grad(w + h * v, batch)[1] - task.loss_and_grad(w - h * v, batch)[1]) / (2 * h)
+    difference = (
+        task.loss_and_grad(w + h * v, batch)[1] - task.loss_and_grad(w - h * v, batch)[1]
+    ) / (2 * h)
     error = (product - difference).norm() / product.norm()
     assert product.norm() > 0
     assert error < 1e-5
@@ -124,14 +136,20 @@ def test_classification_against_torch_nn(make) -> None:
     loaded = data.load("mnist")
     rows = batch.rows[0]
     assert len(rows) == 128
-    expected = nn.functional.cross_entropy(model(loaded.train_images[rows] / 255), loaded.train_labels[rows])
-    expected_grad = nn.utils.parameters_to_vector(torch.autograd.grad(expected, list(model.parameters())))
+    expected = nn.functional.cross_entropy(
+        model(loaded.train_images[rows] / 255), loaded.train_labels[rows]
+    )
+    expected_grad = nn.utils.parameters_to_vector(
+        torch.autograd.grad(expected, list(model.parameters()))
+    )
     loss, grad = task.loss_and_grad(w, batch)
     torch.testing.assert_close(loss[0], expected.detach())
     torch.testing.assert_close(grad[0], expected_grad)
 
 
-@pytest.mark.parametrize(("name", "offset"), [("mnist-mlp", 0.0), ("cifar10-mlp", 0.5), ("mnist14-mlp", 0.0)])
+@pytest.mark.parametrize(
+    ("name", "offset"), [("mnist-mlp", 0.0), ("cifar10-mlp", 0.5), ("mnist14-mlp", 0.0)]
+)
 def test_pixels(make, name: str, offset: float) -> None:
     task = make(name, n=6)
     x, y = task.examples(task.batch([1, 2], 0), torch.float64)
@@ -140,7 +158,10 @@ def test_pixels(make, name: str, offset: float) -> None:
     expected = loaded.train_images[rows].double() / 255 - offset
     if task.shrink == 2:
         expected = (
-            expected[..., ::2, ::2] + expected[..., 1::2, ::2] + expected[..., ::2, 1::2] + expected[..., 1::2, 1::2]
+            expected[..., ::2, ::2]
+            + expected[..., 1::2, ::2]
+            + expected[..., ::2, 1::2]
+            + expected[..., 1::2, 1::2]
         ) / 4
     torch.testing.assert_close(x, expected)
     assert torch.equal(y, loaded.train_labels[rows])
@@ -155,7 +176,9 @@ def test_dropout_follows_seed_and_step(make) -> None:
     task = make("mnist-cnn2-dropout", n=64)
     w = task.init([1, 1, 2])
     batch = task.batch([1, 1, 2], [0, 1, 0])
-    same = batch._replace(rows=batch.rows[:1].expand_as(batch.rows))  # the same images and weights: masks alone differ
+    same = batch._replace(
+        rows=batch.rows[:1].expand_as(batch.rows)
+    )  # the same images and weights: masks alone differ
     losses = task.loss(w[:1].expand_as(w), same)
     assert len(losses.unique()) == 3
     assert torch.equal(losses, task.loss(w[:1].expand_as(w), same))
@@ -182,12 +205,20 @@ def test_metrics_on_the_test_set(make, name: str) -> None:
     y = data.load(task.dataset).test_labels
     for run in (0, len(seeds) - 1):
         weights = unflatten(w[run : run + 1], task.learner.shapes())
-        blocks = [task.learner(weights, part.unsqueeze(0))[0].T for part in x.split(1000)]  # without dropout
+        blocks = [
+            task.learner(weights, part.unsqueeze(0))[0].T for part in x.split(1000)
+        ]  # without dropout
         logits = torch.cat(blocks)
         order = logits.argsort(1, descending=True)
-        assert metrics.loss[run].item() == pytest.approx(nn.functional.cross_entropy(logits, y).item(), rel=1e-5)
-        assert metrics.top1[run].item() == pytest.approx((order[:, 0] == y).double().mean().item(), abs=1e-3)
-        assert metrics.top2[run].item() == pytest.approx((order[:, :2] == y[:, None]).any(1).double().mean().item(), abs=2e-3)
+        assert metrics.loss[run].item() == pytest.approx(
+            nn.functional.cross_entropy(logits, y).item(), rel=1e-5
+        )
+        assert metrics.top1[run].item() == pytest.approx(
+            (order[:, 0] == y).double().mean().item(), abs=1e-3
+        )
+        assert metrics.top2[run].item() == pytest.approx(
+            (order[:, :2] == y[:, None]).any(1).double().mean().item(), abs=2e-3
+        )
     assert (metrics.top2 > metrics.top1).all()
 
 
@@ -224,7 +255,9 @@ def test_adam_reaches_what_others_measured() -> None:
     for step in range(100):
         _, g = task.loss_and_grad(w, task.batch(seeds, step))
         m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g * g
-        w = w - 0.03125 * (m / (1 - 0.9 ** (step + 1))) / ((v / (1 - 0.999 ** (step + 1))).sqrt() + 1e-8)
+        w = w - 0.03125 * (m / (1 - 0.9 ** (step + 1))) / (
+            (v / (1 - 0.999 ** (step + 1))).sqrt() + 1e-8
+        )
     assert task.final_loss(w, seeds, 100).mean().item() == pytest.approx(0.302, abs=0.02)
     metrics = task.test_metrics(w)
     assert metrics.top1.mean() > 0.88

@@ -13,13 +13,23 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 import hyperadam
-from hyperadam import DMRule, HyperAdamRule, RNNpropRule, UpdateRule, WeightsError, list_weights, load_rule
+from hyperadam import (
+    DMRule,
+    HyperAdamRule,
+    RNNpropRule,
+    UpdateRule,
+    WeightsError,
+    list_weights,
+    load_rule,
+)
 from hyperadam.data.catalog import MNIST
 from hyperadam.meta import preset
 
 RULES = [
     HyperAdamRule(),
-    HyperAdamRule(candidates=3, lstm=False, preprocess=False, normalize_state=True, decay_bound=0.97),
+    HyperAdamRule(
+        candidates=3, lstm=False, preprocess=False, normalize_state=True, decay_bound=0.97
+    ),
     RNNpropRule(units=5),
     DMRule(units=4, k=8.0),
 ]
@@ -30,7 +40,9 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "weights.safetensors"
 
 
-def edit(path: Path, about: dict[str, Any] | None = None, tensors: dict[str, Any] | None = None) -> None:
+def edit(
+    path: Path, about: dict[str, Any] | None = None, tensors: dict[str, Any] | None = None
+) -> None:
     """Save a good file again with some of what it says or holds replaced; ``None`` removes a tensor."""
     HyperAdamRule(candidates=3).save(path)
     with safe_open(path, framework="pt") as file:
@@ -54,9 +66,13 @@ def test_round_trip(rule: UpdateRule[Any], path: Path) -> None:
             assert torch.equal(value, rule.state_dict()[name])
             assert value.dtype == torch.float32
             assert value.device.type == "cpu"
-        assert all(weight.requires_grad for weight in loaded.parameters())  # ready to be meta-trained further
+        assert all(
+            weight.requires_grad for weight in loaded.parameters()
+        )  # ready to be meta-trained further
     grad = torch.linspace(-1, 1, 7)
-    assert torch.equal(loaded(grad, loaded.init_state(grad))[0], rule(grad, rule.init_state(grad))[0])
+    assert torch.equal(
+        loaded(grad, loaded.init_state(grad))[0], rule(grad, rule.init_state(grad))[0]
+    )
 
 
 def test_shipped_weights_load() -> None:
@@ -71,8 +87,13 @@ def test_meta_trained_weights_say_how_to_make_them(name: str) -> None:
     rule = load_rule(name)
     about = rule.provenance
     assert about["preset"] == name
-    assert about["settings"] == json.loads(json.dumps(replace(preset(name), seed=about["settings"]["seed"]).as_dict()))
-    assert (rule.kind, rule.config) == (about["settings"]["rule"], rule.config | about["settings"]["config"])
+    assert about["settings"] == json.loads(
+        json.dumps(replace(preset(name), seed=about["settings"]["seed"]).as_dict())
+    )
+    assert (rule.kind, rule.config) == (
+        about["settings"]["rule"],
+        rule.config | about["settings"]["config"],
+    )
     assert about["data"] == {"mnist": MNIST.sha256}
     assert about["validation"][-1][0] == about["updates"]
     assert about["seconds"] > 0
@@ -85,9 +106,13 @@ def test_loading_draws_no_random_numbers() -> None:
 
 
 def test_unknown_names() -> None:
-    with pytest.raises(WeightsError, match=r"named 'adam-int': did you mean 'adam-init'\? shipped: .*'adam-init'"):
+    with pytest.raises(
+        WeightsError, match=r"named 'adam-int': did you mean 'adam-init'\? shipped: .*'adam-init'"
+    ):
         load_rule("adam-int")
-    with pytest.raises(WeightsError, match=r"named 'zzz': shipped: .*'adam-init'.* path ends in .safetensors"):
+    with pytest.raises(
+        WeightsError, match=r"named 'zzz': shipped: .*'adam-init'.* path ends in .safetensors"
+    ):
         load_rule("zzz")
     for name in ("", "..", "adam-init.pt"):
         with pytest.raises(WeightsError, match="no shipped weights"):
@@ -109,7 +134,9 @@ def test_something_else_entirely() -> None:
 def test_cut_short(path: Path, keep: int) -> None:
     HyperAdamRule().save(path)
     path.write_bytes(path.read_bytes()[:keep])
-    with pytest.raises(WeightsError, match=r"weights.safetensors is not a readable .safetensors file"):
+    with pytest.raises(
+        WeightsError, match=r"weights.safetensors is not a readable .safetensors file"
+    ):
         load_rule(path)
 
 
@@ -121,7 +148,9 @@ def test_a_pickle_is_never_loaded(path: Path) -> None:
 
 def test_tensors_of_somebody_else(path: Path) -> None:
     save_file({"x": torch.ones(3)}, path)
-    with pytest.raises(WeightsError, match="does not hold a rule: its format is None, expected 'hyperadam-rule/1'"):
+    with pytest.raises(
+        WeightsError, match="does not hold a rule: its format is None, expected 'hyperadam-rule/1'"
+    ):
         load_rule(path)
 
 
@@ -159,7 +188,10 @@ BAD_TENSORS = [
     ({"b_u": None}, r"lacks weights \['b_u'\]"),
     ({"extra": torch.ones(2)}, r"has weights \['extra'\]"),
     ({"b_u": torch.ones(3)}, r"'b_u' has shape \(3,\), expected \(3, 1\)"),
-    ({"b_u": torch.ones(3, 1, dtype=torch.int64)}, "'b_u' has type torch.int64, expected floating point"),
+    (
+        {"b_u": torch.ones(3, 1, dtype=torch.int64)},
+        "'b_u' has type torch.int64, expected floating point",
+    ),
     ({"b_u": torch.full((3, 1), torch.nan)}, "weight 'b_u' is not finite"),
     ({"theta_q": torch.full((3, 3), torch.inf)}, "weight 'theta_q' is not finite"),
     ({"b_u": torch.full((3, 1), 1e300, dtype=torch.float64)}, "weight 'b_u' is not finite"),
@@ -174,7 +206,13 @@ def test_bad_tensors(path: Path, tensors: dict[str, Any], match: str) -> None:
 
 
 def test_other_floating_types_become_float32(path: Path) -> None:
-    edit(path, tensors={"b_u": torch.ones(3, 1, dtype=torch.float64), "b_r": torch.ones(3, 1, dtype=torch.bfloat16)})
+    edit(
+        path,
+        tensors={
+            "b_u": torch.ones(3, 1, dtype=torch.float64),
+            "b_r": torch.ones(3, 1, dtype=torch.bfloat16),
+        },
+    )
     assert {value.dtype for value in load_rule(path).state_dict().values()} == {torch.float32}
 
 

@@ -17,13 +17,19 @@ from hyperadam.weights.make_initial import initial_rule
 def test_the_shipped_file_is_reproducible(tmp_path: Path) -> None:
     path = tmp_path / "again.safetensors"
     before = torch.get_rng_state()
-    subprocess.run([sys.executable, "-m", "hyperadam.weights.make_initial", str(path)], check=True, capture_output=True)
+    subprocess.run(
+        [sys.executable, "-m", "hyperadam.weights.make_initial", str(path)],
+        check=True,
+        capture_output=True,
+    )
     assert path.read_bytes() == (SHIPPED / "adam-init.safetensors").read_bytes()
     for other in (load_rule(path), initial_rule()):
         shipped = load_rule("adam-init")
         assert shipped.config == other.config
         assert shipped.provenance == other.provenance
-        assert all(torch.equal(a, b) for a, b in zip(shipped.parameters(), other.parameters(), strict=True))
+        assert all(
+            torch.equal(a, b) for a, b in zip(shipped.parameters(), other.parameters(), strict=True)
+        )
     assert torch.equal(torch.get_rng_state(), before)
 
 
@@ -31,7 +37,9 @@ def test_it_behaves_like_adam() -> None:
     rule = load_rule("adam-init")
     assert isinstance(rule, HyperAdamRule)
     assert rule.candidates == 20
-    assert rule.config == load_rule("hyperadam").config == rule.config | preset("hyperadam").config, "its own start"
+    assert (
+        rule.config == load_rule("hyperadam").config == rule.config | preset("hyperadam").config
+    ), "its own start"
     assert rule.provenance["meta_steps"] == 0
     grad = torch.linspace(-3, 2, 11)
     state = rule.init_state(grad)

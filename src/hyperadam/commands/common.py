@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 REDRAW = 0.1
 
 
-def add_parser(commands: Commands, name: str, summary: str, examples: str) -> argparse.ArgumentParser:
+def add_parser(
+    commands: Commands, name: str, summary: str, examples: str
+) -> argparse.ArgumentParser:
     """A command's parser: one line for the list of commands, and examples below its own help."""
     return commands.add_parser(
         name,
@@ -37,30 +39,76 @@ def add_parser(commands: Commands, name: str, summary: str, examples: str) -> ar
     )
 
 
-def add_run_options(parser: argparse.ArgumentParser, out: str, steps: int = 100, runs: int = 20, seed: int = 0) -> None:
+def add_run_options(
+    parser: argparse.ArgumentParser, out: str, steps: int = 100, runs: int = 20, seed: int = 0
+) -> None:
     """Options of everything that trains."""
-    parser.add_argument("--steps", type=positive, default=steps, metavar="N", help="steps of each run (default %(default)s)")
-    parser.add_argument("--runs", type=positive, default=runs, metavar="N", help="runs, one seed each (default %(default)s)")
-    parser.add_argument("--seed", type=int, default=seed, metavar="N", help="the first run's seed (default %(default)s)")
-    parser.add_argument("--out", type=Path, default=Path(out), metavar="DIR", help="where results go (default %(default)s)")
     parser.add_argument(
-        "--final-batches", type=positive, metavar="N", help="the final loss is over N of a run's batches (default: over all)"
+        "--steps",
+        type=positive,
+        default=steps,
+        metavar="N",
+        help="steps of each run (default %(default)s)",
     )
     parser.add_argument(
-        "--threads", type=positive, metavar="N", help="threads to compute with (default: as many as there are idle cores)"
+        "--runs",
+        type=positive,
+        default=runs,
+        metavar="N",
+        help="runs, one seed each (default %(default)s)",
+    )
+    parser.add_argument(
+        "--seed",
+        type=int,
+        default=seed,
+        metavar="N",
+        help="the first run's seed (default %(default)s)",
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path(out),
+        metavar="DIR",
+        help="where results go (default %(default)s)",
+    )
+    parser.add_argument(
+        "--final-batches",
+        type=positive,
+        metavar="N",
+        help="the final loss is over N of a run's batches (default: over all)",
+    )
+    parser.add_argument(
+        "--threads",
+        type=positive,
+        metavar="N",
+        help="threads to compute with (default: as many as there are idle cores)",
     )
     add_import_option(parser)
 
 
 def add_import_option(parser: argparse.ArgumentParser) -> None:
     """The option that lets users bring their own tasks."""
-    parser.add_argument("--import", dest="module", metavar="MODULE", help="import this first: it may register your own tasks")
+    parser.add_argument(
+        "--import",
+        dest="module",
+        metavar="MODULE",
+        help="import this first: it may register your own tasks",
+    )
 
 
 def add_job_options(parser: argparse.ArgumentParser) -> None:
     """Options of what runs many jobs."""
-    parser.add_argument("--jobs", type=positive, metavar="N", help="processes to work with (default: one for each core)")
-    parser.add_argument("--dask", metavar="ADDRESS", help="run on the Dask cluster with this scheduler, as in tcp://host:8786")
+    parser.add_argument(
+        "--jobs",
+        type=positive,
+        metavar="N",
+        help="processes to work with (default: one for each core)",
+    )
+    parser.add_argument(
+        "--dask",
+        metavar="ADDRESS",
+        help="run on the Dask cluster with this scheduler, as in tcp://host:8786",
+    )
 
 
 def run_jobs(options: argparse.Namespace, work: Sequence[jobs.Job], folder: Path) -> None:
@@ -105,7 +153,11 @@ def names(text: str) -> list[str]:
 def prepare(options: argparse.Namespace, threads: int | None = None) -> None:
     """Set up the process for training: its memory, its threads (as asked for, or else ``threads``), the user's module."""
     memory.keep_freed()
-    torch.set_num_threads(getattr(options, "threads", None) or threads or min(torch.get_num_threads(), machine.spare_cores()))
+    torch.set_num_threads(
+        getattr(options, "threads", None)
+        or threads
+        or min(torch.get_num_threads(), machine.spare_cores())
+    )
     if options.module:
         import_module(options.module)
 
@@ -160,7 +212,9 @@ class ProgressLine:
         self._share = share
         if self._terminal and now - self._drawn_at >= REDRAW:
             done = share - self._first
-            left = f"  {clock((now - self._start) * (1 - share) / done)} left" if done > 0.01 else ""
+            left = (
+                f"  {clock((now - self._start) * (1 - share) / done)} left" if done > 0.01 else ""
+            )
             print(f"\r\x1b[K{label}  {share:4.0%}{left}", end="", file=sys.stderr, flush=True)
             self._drawn_at = now
         elif not self._terminal and label != self._label:
@@ -181,7 +235,11 @@ def clock(seconds: float) -> str:
 
 
 def run_and_report(
-    options: argparse.Namespace, task_names: Sequence[str], optimizers: Sequence[str], title: str, command: str
+    options: argparse.Namespace,
+    task_names: Sequence[str],
+    optimizers: Sequence[str],
+    title: str,
+    command: str,
 ) -> list[Result]:
     """Train every task with every optimizer, print the table, write the report, and say where it is."""
     cells = grid(
@@ -207,7 +265,9 @@ def run_and_report(
     print(as_text(report.table))
     if any(row.best for row in report.table.rows):
         print("* the lowest mean of the task; ± and se are standard errors over runs")
-    print(f"\n{len(results[0].final_loss)} runs of {options.steps:,} steps each; {clock(time.monotonic() - start)} in all")
+    print(
+        f"\n{len(results[0].final_loss)} runs of {options.steps:,} steps each; {clock(time.monotonic() - start)} in all"
+    )
     print(f"page     {report.page}")
     print(f"figure   {report.figure or 'none: it needs matplotlib (pip install matplotlib)'}")
     print(f"data     {report.data}, every run in {options.out / 'cells'}")
@@ -218,6 +278,12 @@ def add_compare_options(parser: argparse.ArgumentParser) -> None:
     """Options of what ends in a report."""
     parser.add_argument("--test", action="store_true", help="also measure on the test set")
     parser.add_argument(
-        "--tuning", type=Path, default=TUNING, metavar="DIR", help="tuned learning rates to use first (default %(default)s)"
+        "--tuning",
+        type=Path,
+        default=TUNING,
+        metavar="DIR",
+        help="tuned learning rates to use first (default %(default)s)",
     )
-    parser.add_argument("--fresh", action="store_true", help="compute anew what is already in the results")
+    parser.add_argument(
+        "--fresh", action="store_true", help="compute anew what is already in the results"
+    )

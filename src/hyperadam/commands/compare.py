@@ -22,8 +22,12 @@ All optimizers start from the same seeds. What was computed before is not comput
 
 def add(commands: Commands) -> None:
     """Describe the command."""
-    parser = common.add_parser(commands, "compare", "train tasks with several optimizers and compare them", EXAMPLES)
-    parser.add_argument("tasks", nargs="+", metavar="TASK", help="names of tasks (hyperadam tasks lists them)")
+    parser = common.add_parser(
+        commands, "compare", "train tasks with several optimizers and compare them", EXAMPLES
+    )
+    parser.add_argument(
+        "tasks", nargs="+", metavar="TASK", help="names of tasks (hyperadam tasks lists them)"
+    )
     parser.add_argument(
         "--optimizers",
         type=common.names,
@@ -31,7 +35,12 @@ def add(commands: Commands) -> None:
         metavar="NAMES",
         help="adam, adam@0.01, hyperadam, a weight file …, with commas between them (default hyperadam,adam)",
     )
-    parser.add_argument("--against", default="adam", metavar="NAME", help="the optimizer to compare with (default %(default)s)")
+    parser.add_argument(
+        "--against",
+        default="adam",
+        metavar="NAME",
+        help="the optimizer to compare with (default %(default)s)",
+    )
     common.add_run_options(parser, out="results/compare")
     common.add_compare_options(parser)
     parser.set_defaults(run=run)

@@ -26,8 +26,12 @@ def add(commands: Commands) -> None:
     """Describe the command."""
     parser = common.add_parser(commands, "data", "list, fetch or verify datasets", EXAMPLES)
     parser.add_argument("action", choices=("list", "fetch", "verify"), help="what to do")
-    parser.add_argument("name", nargs="?", metavar="NAME", help=f"{' or '.join(data.names())} (default: all)")
-    parser.add_argument("--from", dest="source", type=Path, metavar="DIR", help="fetch: a folder to look into first")
+    parser.add_argument(
+        "name", nargs="?", metavar="NAME", help=f"{' or '.join(data.names())} (default: all)"
+    )
+    parser.add_argument(
+        "--from", dest="source", type=Path, metavar="DIR", help="fetch: a folder to look into first"
+    )
     parser.set_defaults(run=run)
 
 
@@ -40,4 +44,6 @@ def run(options: argparse.Namespace) -> None:
             print(f"{name:8}  verified  {data.verify(name)}")
         else:
             found = data.status(name)
-            print(f"{name:8}  {found.state:8}  {found.size / 1e6:4.0f} MB  {found.title}  {found.path}")
+            print(
+                f"{name:8}  {found.state:8}  {found.size / 1e6:4.0f} MB  {found.title}  {found.path}"
+            )

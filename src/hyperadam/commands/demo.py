@@ -27,7 +27,13 @@ def add(commands: Commands) -> None:
     parser = common.add_parser(commands, "demo", summary, EXAMPLES)
     common.add_run_options(parser, out="demo")
     common.add_compare_options(parser)
-    parser.add_argument("--from", dest="source", type=Path, metavar="DIR", help="a folder that has MNIST's files already")
+    parser.add_argument(
+        "--from",
+        dest="source",
+        type=Path,
+        metavar="DIR",
+        help="a folder that has MNIST's files already",
+    )
     parser.set_defaults(run=run, against="adam")
 
 
@@ -36,4 +42,6 @@ def run(options: argparse.Namespace) -> None:
     common.prepare(options)
     data.fetch("mnist", options.source)
     command = f"hyperadam demo{common.run_flags(options)}"
-    common.run_and_report(options, TASKS, OPTIMIZERS, "HyperAdam, Adam and SGD on four small networks", command)
+    common.run_and_report(
+        options, TASKS, OPTIMIZERS, "HyperAdam, Adam and SGD on four small networks", command
+    )

@@ -38,14 +38,41 @@ _HIDDEN = ("rule", "config")
 
 def add(commands: Commands) -> None:
     """Describe the command: an option for every field of the settings, with the preset's value as its default."""
-    parser = common.add_parser(commands, "meta-train", "meta-train a rule, or resume meta-training it", EXAMPLES)
-    parser.add_argument("--preset", default="hyperadam", metavar="NAME", help=f"where to start from: {', '.join(PRESETS)}")
-    parser.add_argument("--rule", choices=list(RULES), help="refuse a preset of another rule")
-    parser.add_argument("--config", type=json.loads, metavar="JSON", help="the rule's options, as in '{\"candidates\": 10}'")
-    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="where checkpoints, logs and weights go")
-    parser.add_argument("--save-every", type=float, default=60.0, metavar="SECONDS", help="between checkpoints (default 60)")
+    parser = common.add_parser(
+        commands, "meta-train", "meta-train a rule, or resume meta-training it", EXAMPLES
+    )
     parser.add_argument(
-        "--threads", type=common.positive, metavar="N", help="threads to compute with (default: torch's choice)"
+        "--preset",
+        default="hyperadam",
+        metavar="NAME",
+        help=f"where to start from: {', '.join(PRESETS)}",
+    )
+    parser.add_argument("--rule", choices=list(RULES), help="refuse a preset of another rule")
+    parser.add_argument(
+        "--config",
+        type=json.loads,
+        metavar="JSON",
+        help="the rule's options, as in '{\"candidates\": 10}'",
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        required=True,
+        metavar="DIR",
+        help="where checkpoints, logs and weights go",
+    )
+    parser.add_argument(
+        "--save-every",
+        type=float,
+        default=60.0,
+        metavar="SECONDS",
+        help="between checkpoints (default 60)",
+    )
+    parser.add_argument(
+        "--threads",
+        type=common.positive,
+        metavar="N",
+        help="threads to compute with (default: torch's choice)",
     )
     common.add_import_option(parser)
     group = parser.add_argument_group("settings", "each defaults to the preset's")
@@ -61,23 +88,34 @@ def _add_setting(group: argparse._ArgumentGroup, name: str, default: Any, about:
         group.add_argument(flag, action=argparse.BooleanOptionalAction, default=None, help=about)
     elif isinstance(default, tuple):
         kind: Callable[[str], Any] = int if isinstance(default[0], int) else str
-        group.add_argument(flag, type=lambda text: tuple(kind(part) for part in text.split(",")), metavar="A,B,…", help=about)
+        group.add_argument(
+            flag,
+            type=lambda text: tuple(kind(part) for part in text.split(",")),
+            metavar="A,B,…",
+            help=about,
+        )
     else:
-        group.add_argument(flag, type=int if default is None else type(default), metavar="X", help=about)
+        group.add_argument(
+            flag, type=int if default is None else type(default), metavar="X", help=about
+        )
 
 
 def settings(options: argparse.Namespace) -> Settings:
     """The preset with what the command line changes."""
     base = preset(options.preset)
     if options.rule and options.rule != base.rule:
-        raise ValueError(f"preset {options.preset!r} is for the rule {base.rule!r}, not {options.rule!r}")
+        raise ValueError(
+            f"preset {options.preset!r} is for the rule {base.rule!r}, not {options.rule!r}"
+        )
     given = {f.name: getattr(options, f.name) for f in fields(Settings) if f.name != "rule"}
     return replace(base, **{name: value for name, value in given.items() if value is not None})
 
 
 def run(options: argparse.Namespace) -> None:
     """Train, with progress and logs, until the end or a signal."""
-    common.prepare(options, torch.get_num_threads())  # resumed, it repeats its bits: not as many as happen to be idle
+    common.prepare(
+        options, torch.get_num_threads()
+    )  # resumed, it repeats its bits: not as many as happen to be idle
     torch.set_flush_denormal(True)  # vanishing gradients leave subnormal moments, which are slow
     ranks.join()
     trainer = Trainer(settings(options), options.out)
@@ -104,7 +142,9 @@ class Stopping:
 
     def _ask(self, number: int, frame: Any) -> None:
         self.asked = True
-        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+        signal.signal(
+            number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
+        )
 
     def __call__(self) -> bool:
         """The same answer on every rank: one that stopped alone would leave the others waiting."""
@@ -144,11 +184,16 @@ class Log:
         if self.file is None:
             return
         trainer, last = self.trainer, max(outcome.losses, default=None)
-        entry = outcome._asdict() | {"validation": validation and validation._asdict(), "seconds": round(trainer.seconds, 2)}
+        entry = outcome._asdict() | {
+            "validation": validation and validation._asdict(),
+            "seconds": round(trainer.seconds, 2),
+        }
         self.file.write(json.dumps(entry) + "\n")
         self.file.flush()
         if self.board is not None:
-            self.board.add_scalars("loss", {f"period {k}": v for k, v in outcome.losses.items()}, outcome.update)
+            self.board.add_scalars(
+                "loss", {f"period {k}": v for k, v in outcome.losses.items()}, outcome.update
+            )
             self.board.add_scalar("norm", outcome.norm, outcome.update)
         if validation is not None:
             self.validation(validation)
@@ -156,7 +201,11 @@ class Log:
         wrong = f", {trainer.diverged} diverged" if trainer.diverged else ""
         wrong += f", {trainer.nonfinite} non-finite" if trainer.nonfinite else ""
         share = outcome.update / trainer.settings.updates
-        label = f"update {outcome.update}{loss}, best {trainer.best:.4f}{wrong}" if self.line.live else "meta-training"
+        label = (
+            f"update {outcome.update}{loss}, best {trainer.best:.4f}{wrong}"
+            if self.line.live
+            else "meta-training"
+        )
         self.line(label, share)
 
     def validation(self, result: Validation) -> None:
@@ -165,7 +214,11 @@ class Log:
             return
         self.line.close()
         best = "  best so far" if result.score == self.trainer.best else ""
-        scaled = f", under Random Scaling {result.scaled:.4f}" if self.trainer.settings.scaling else ""
+        scaled = (
+            f", under Random Scaling {result.scaled:.4f}" if self.trainer.settings.scaling else ""
+        )
         print(f"update {result.update:6}  validation {result.plain:.4f}{scaled}{best}", flush=True)
         if self.board is not None:
-            self.board.add_scalars("validation", {"plain": result.plain, "scaled": result.scaled}, result.update)
+            self.board.add_scalars(
+                "validation", {"plain": result.plain, "scaled": result.scaled}, result.update
+            )

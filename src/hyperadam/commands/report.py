@@ -30,12 +30,22 @@ anew beside the results, so that page and tables agree. Nothing is trained: it t
 
 def add(commands: Commands) -> None:
     """Describe the command."""
-    parser = common.add_parser(commands, "report", "write tables, figures, and one page beside the paper's", EXAMPLES)
-    parser.add_argument(
-        "--results", type=Path, default=Path("results"), metavar="DIR", help="where results are (default %(default)s)"
+    parser = common.add_parser(
+        commands, "report", "write tables, figures, and one page beside the paper's", EXAMPLES
     )
-    parser.add_argument("--out", type=Path, metavar="FILE", help="the page (default report.html among the results)")
-    parser.add_argument("--quick", action="store_true", help="from what `hyperadam reproduce --quick` measured")
+    parser.add_argument(
+        "--results",
+        type=Path,
+        default=Path("results"),
+        metavar="DIR",
+        help="where results are (default %(default)s)",
+    )
+    parser.add_argument(
+        "--out", type=Path, metavar="FILE", help="the page (default report.html among the results)"
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="from what `hyperadam reproduce --quick` measured"
+    )
     parser.set_defaults(run=run)
 
 
@@ -43,10 +53,15 @@ def run(options: argparse.Namespace) -> None:
     """Collect, judge, write, and say what is there."""
     folder, out = options.results, options.out or options.results / "report.html"
     place = Place(folder, options.quick)
-    found = [(e.coarse() if options.quick else e, load(e, place.store, options.quick)) for e in EXPERIMENTS.values()]
+    found = [
+        (e.coarse() if options.quick else e, load(e, place.store, options.quick))
+        for e in EXPERIMENTS.values()
+    ]
     if not any(results for _, results in found):
         again = "hyperadam reproduce all" + (" --quick" if options.quick else "")
-        raise ValueError(f"there are no results of the paper's experiments in {folder} yet: `{again}` makes them")
+        raise ValueError(
+            f"there are no results of the paper's experiments in {folder} yet: `{again}` makes them"
+        )
     for experiment, results in found:
         if results:
             write_experiment(experiment, results, place.folder / experiment.name, options.quick)
@@ -54,5 +69,7 @@ def run(options: argparse.Namespace) -> None:
     write_text(out, page(made))
     for part in made["experiments"]:
         print(f"{part['name']:20} {len(part['claims']):2} claims  {extent(part)}")
-    print("claims   " + ", ".join(f"{count} {verdict}" for verdict, count in made["counts"].items()))
+    print(
+        "claims   " + ", ".join(f"{count} {verdict}" for verdict, count in made["counts"].items())
+    )
     print(f"page     {out}")

@@ -12,7 +12,15 @@ from hyperadam.commands import common
 from hyperadam.experiments import timing
 from hyperadam.experiments.experiment import Experiment, resolve
 from hyperadam.experiments.jobs import Failure
-from hyperadam.experiments.runner import CellJob, Place, cell_jobs, load, unavailable, untuned, variant_jobs
+from hyperadam.experiments.runner import (
+    CellJob,
+    Place,
+    cell_jobs,
+    load,
+    unavailable,
+    untuned,
+    variant_jobs,
+)
 from hyperadam.experiments.specs import EXPERIMENTS, find_experiment
 from hyperadam.experiments.variants import VARIANTS
 from hyperadam.report.experiment import write_experiment
@@ -36,20 +44,38 @@ finds the learning rates of the hand-made optimizers, once, before. --quick is a
 def add(commands: Commands) -> None:
     """Describe the command."""
     parser = common.add_parser(commands, "reproduce", "compute the paper's experiments", EXAMPLES)
-    parser.add_argument("names", nargs="+", metavar="NAME", help=f"all, or some of {', '.join(EXPERIMENTS)}")
-    parser.add_argument("--runs", type=common.positive, metavar="N", help="runs of each cell (default: the experiment's own)")
+    parser.add_argument(
+        "names", nargs="+", metavar="NAME", help=f"all, or some of {', '.join(EXPERIMENTS)}"
+    )
+    parser.add_argument(
+        "--runs",
+        type=common.positive,
+        metavar="N",
+        help="runs of each cell (default: the experiment's own)",
+    )
     parser.add_argument(
         "--optimizers",
         type=common.names,
         metavar="NAMES",
         help="compute these alone now, names with commas between them (default: all of the experiments')",
     )
-    parser.add_argument("--tasks", type=common.names, metavar="NAMES", help="on these tasks alone (default: all of them)")
+    parser.add_argument(
+        "--tasks",
+        type=common.names,
+        metavar="NAMES",
+        help="on these tasks alone (default: all of them)",
+    )
     parser.add_argument("--quick", action="store_true", help="few runs and steps, in minutes")
     parser.add_argument(
-        "--out", type=Path, default=Path("results"), metavar="DIR", help="where results go (default %(default)s)"
+        "--out",
+        type=Path,
+        default=Path("results"),
+        metavar="DIR",
+        help="where results go (default %(default)s)",
     )
-    parser.add_argument("--threads", type=common.positive, metavar="N", help="threads of each job (default 1)")
+    parser.add_argument(
+        "--threads", type=common.positive, metavar="N", help="threads of each job (default 1)"
+    )
     common.add_job_options(parser)
     common.add_import_option(parser)
     parser.set_defaults(run=run)
@@ -62,9 +88,14 @@ def run(options: argparse.Namespace) -> None:
     experiments = [find_experiment(name) for name in names]
     place = Place(options.out, options.quick)
     if not options.quick and (count := untuned(experiments, place)):
-        print(f"note: the rates of {count} cells are not tuned yet; `hyperadam tune --all` tunes them", flush=True)
+        print(
+            f"note: the rates of {count} cells are not tuned yet; `hyperadam tune --all` tunes them",
+            flush=True,
+        )
     # what does not wait for a variant's weights, and the variants; then the cells that did
-    computed = _narrowed(_narrowed(experiments, "optimizers", options.optimizers), "tasks", options.tasks)
+    computed = _narrowed(
+        _narrowed(experiments, "optimizers", options.optimizers), "tasks", options.tasks
+    )
     first = [*cell_jobs(computed, place, options.runs), *variant_jobs(computed, place)]
     common.run_jobs(options, first, place.folder)
     common.run_jobs(options, _not_failed(options, computed, place), place.folder)
@@ -78,18 +109,30 @@ def run(options: argparse.Namespace) -> None:
             options.failures.append(Failure(f"{label} is left out", reason))
 
 
-def _narrowed(experiments: Sequence[Experiment], field: str, wanted: Sequence[str] | None) -> list[Experiment]:
+def _narrowed(
+    experiments: Sequence[Experiment], field: str, wanted: Sequence[str] | None
+) -> list[Experiment]:
     """The experiments with some of their optimizers or tasks alone; those that have none of them are left out."""
     if wanted is None:
         return list(experiments)
     known = dict.fromkeys(name for experiment in experiments for name in getattr(experiment, field))
     if unknown := set(wanted) - set(known):
-        raise ValueError(f"--{field}: no {', '.join(sorted(unknown))} in these experiments, only {', '.join(known)}")
-    narrower: list[dict[str, Any]] = [{field: tuple(n for n in getattr(e, field) if n in wanted)} for e in experiments]
-    return [replace(experiment, **change) for experiment, change in zip(experiments, narrower, strict=True) if change[field]]
+        raise ValueError(
+            f"--{field}: no {', '.join(sorted(unknown))} in these experiments, only {', '.join(known)}"
+        )
+    narrower: list[dict[str, Any]] = [
+        {field: tuple(n for n in getattr(e, field) if n in wanted)} for e in experiments
+    ]
+    return [
+        replace(experiment, **change)
+        for experiment, change in zip(experiments, narrower, strict=True)
+        if change[field]
+    ]
 
 
-def _not_failed(options: argparse.Namespace, experiments: Sequence[Experiment], place: Place) -> list[CellJob]:
+def _not_failed(
+    options: argparse.Namespace, experiments: Sequence[Experiment], place: Place
+) -> list[CellJob]:
     """The cells that are still missing, but for those that failed already."""
     failed = {failure.label for failure in options.failures}
     return [job for job in cell_jobs(experiments, place, options.runs) if job.label not in failed]
@@ -97,14 +140,30 @@ def _not_failed(options: argparse.Namespace, experiments: Sequence[Experiment], 
 
 def measure_time(experiment: Experiment, place: Place, runs: int | None = None) -> None:
     """Time the experiment's optimizers in this process, now that nothing else runs, unless that is done."""
-    there = [label for label in experiment.optimizers if label not in experiment.unavailable(place.variants)]
+    there = [
+        label
+        for label in experiment.optimizers
+        if label not in experiment.unavailable(place.variants)
+    ]
     results = load(experiment, place.store, place.quick, runs)
     curves = [result for result in results if result.losses.numel()]
-    specs = [resolve(label, experiment.tasks[0], experiment.steps[0], place.tuning, place.variants) for label in there]
-    if not timing.is_measured(place.time, timing.settings(specs, experiment.timed, curves, place.quick)):
+    specs = [
+        resolve(label, experiment.tasks[0], experiment.steps[0], place.tuning, place.variants)
+        for label in there
+    ]
+    if not timing.is_measured(
+        place.time, timing.settings(specs, experiment.timed, curves, place.quick)
+    ):
         line = common.ProgressLine()
         try:
-            timing.measure(specs, experiment.timed, curves, place.time, place.quick, lambda share: line("timing", share))
+            timing.measure(
+                specs,
+                experiment.timed,
+                curves,
+                place.time,
+                place.quick,
+                lambda share: line("timing", share),
+            )
         finally:
             line.close()
 
@@ -115,7 +174,9 @@ def write_all(options: argparse.Namespace, experiments: Sequence[Experiment], pl
         results = load(experiment, place.store, place.quick, options.runs)
         shown = experiment.coarse() if place.quick else experiment
         folder = place.folder / experiment.name
-        section = write_experiment(replace(shown, runs=options.runs or shown.runs), results, folder, place.quick)
+        section = write_experiment(
+            replace(shown, runs=options.runs or shown.runs), results, folder, place.quick
+        )
         diverged = sum(result.diverged for result in results)
         runs = f", runs diverged: {diverged}" if diverged else ""
         print(f"{experiment.name:20} {extent(section)}{runs}  {folder / 'table.md'}", flush=True)

@@ -31,5 +31,9 @@ def run(options: argparse.Namespace) -> None:
     for name in tasks.names():
         task = tasks.get(name)
         print(f"{name:{width}}  {task.p:>9,}  {task.title}")
-    print("\nThe number is that of the learner's parameters. Others of the same kind have names too:")
-    print("mnist-mlp-2x50-tanh, cifar10-mlp, mnist14-cnn1, cifar10-cnn1-bn-dropout, sine-lstm-3-small-noise, …")
+    print(
+        "\nThe number is that of the learner's parameters. Others of the same kind have names too:"
+    )
+    print(
+        "mnist-mlp-2x50-tanh, cifar10-mlp, mnist14-cnn1, cifar10-cnn1-bn-dropout, sine-lstm-3-small-noise, …"
+    )

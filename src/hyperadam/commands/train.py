@@ -19,8 +19,12 @@ EXAMPLES = """
 
 def add(commands: Commands) -> None:
     """Describe the command."""
-    parser = common.add_parser(commands, "train", "train a task from many seeds at once and show how it went", EXAMPLES)
-    parser.add_argument("task", metavar="TASK", help="the name of a task (hyperadam tasks lists them)")
+    parser = common.add_parser(
+        commands, "train", "train a task from many seeds at once and show how it went", EXAMPLES
+    )
+    parser.add_argument(
+        "task", metavar="TASK", help="the name of a task (hyperadam tasks lists them)"
+    )
     parser.add_argument(
         "--optimizer",
         default="hyperadam",

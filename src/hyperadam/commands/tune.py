@@ -6,7 +6,18 @@ import argparse
 from typing import TYPE_CHECKING
 
 from hyperadam.commands import common
-from hyperadam.experiments import BASELINES, FIRST_SEED, TUNING, Cell, Store, find, grid, score, tune, tuned_lr
+from hyperadam.experiments import (
+    BASELINES,
+    FIRST_SEED,
+    TUNING,
+    Cell,
+    Store,
+    find,
+    grid,
+    score,
+    tune,
+    tuned_lr,
+)
 from hyperadam.experiments.bulk import tuning_jobs
 from hyperadam.experiments.specs import EXPERIMENTS
 
@@ -27,8 +38,12 @@ The score is the mean final loss; a rate at which a run diverges is out. The res
 
 def add(commands: Commands) -> None:
     """Describe the command."""
-    parser = common.add_parser(commands, "tune", "find learning rates on a grid and store them", EXAMPLES)
-    parser.add_argument("tasks", nargs="*", metavar="TASK", help="names of tasks (hyperadam tasks lists them)")
+    parser = common.add_parser(
+        commands, "tune", "find learning rates on a grid and store them", EXAMPLES
+    )
+    parser.add_argument(
+        "tasks", nargs="*", metavar="TASK", help="names of tasks (hyperadam tasks lists them)"
+    )
     parser.add_argument("--all", action="store_true", help="all that the experiments need")
     parser.add_argument(
         "--optimizers",
@@ -50,7 +65,9 @@ def run(options: argparse.Namespace) -> None:
     if options.all:
         run_all(options)
         return
-    grid(options.tasks, options.optimizers, common.seeds(options), options.steps)  # refuses bad names before anything starts
+    grid(
+        options.tasks, options.optimizers, common.seeds(options), options.steps
+    )  # refuses bad names before anything starts
     store, line = Store(options.out / "cells"), common.ProgressLine()
     for task in dict.fromkeys(options.tasks):
         for optimizer in options.optimizers:
@@ -60,7 +77,13 @@ def run(options: argparse.Namespace) -> None:
 
             try:
                 tuning = tune(
-                    *(task, find(optimizer, task, options.steps), common.seeds(options), options.steps, store),
+                    *(
+                        task,
+                        find(optimizer, task, options.steps),
+                        common.seeds(options),
+                        options.steps,
+                        store,
+                    ),
                     final_batches=options.final_batches,
                     progress=progress,
                 )
@@ -69,16 +92,25 @@ def run(options: argparse.Namespace) -> None:
             path = tuning.save(options.out)
             tried = f"tried {tuning.results[0].lr:.3g} to {tuning.results[-1].lr:.3g}"
             edge = ", the best is at the edge" if tuning.at_edge else ""
-            print(f"{task:24} {tuning.best.optimizer:10} lr {tuning.lr:<10.4g} loss {score(tuning.best):<9.4g} {tried}{edge}")
+            print(
+                f"{task:24} {tuning.best.optimizer:10} lr {tuning.lr:<10.4g} loss {score(tuning.best):<9.4g} {tried}{edge}"
+            )
             print(f"{'':24} {path}", flush=True)
 
 
 def run_all(options: argparse.Namespace) -> None:
     """Tune whatever the experiments need, a line for each rate that is found."""
-    jobs = [job for job in tuning_jobs(EXPERIMENTS.values(), options.out) if job.optimizer in options.optimizers]
+    jobs = [
+        job
+        for job in tuning_jobs(EXPERIMENTS.values(), options.out)
+        if job.optimizer in options.optimizers
+    ]
     missing = [job for job in jobs if not job.done]
     print(f"{len(jobs)} rates, {len(jobs) - len(missing)} of them stored already", flush=True)
     common.run_jobs(options, missing, options.out)
     for job in jobs:
         rate = tuned_lr(job.optimizer, job.task, job.steps, options.out)
-        print(f"{job.task:24} {job.optimizer:10} {job.steps:6,} steps  " + (f"lr {rate.lr:.4g}" if rate else "none found"))
+        print(
+            f"{job.task:24} {job.optimizer:10} {job.steps:6,} steps  "
+            + (f"lr {rate.lr:.4g}" if rate else "none found")
+        )

@@ -22,11 +22,15 @@ EXAMPLES = """
 
 def add(commands: Commands) -> None:
     """Describe the command."""
-    parser = common.add_parser(commands, "weights", "list the shipped weights, or show where some come from", EXAMPLES)
+    parser = common.add_parser(
+        commands, "weights", "list the shipped weights, or show where some come from", EXAMPLES
+    )
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     actions.add_parser("list", help="list the shipped weights").set_defaults(run=list_all)
     show = actions.add_parser("show", help="show a rule's configuration and provenance")
-    show.add_argument("name", metavar="NAME", help="a shipped name or a path to a .safetensors file")
+    show.add_argument(
+        "name", metavar="NAME", help="a shipped name or a path to a .safetensors file"
+    )
     show.set_defaults(run=show_one)
 
 

@@ -4,7 +4,16 @@ from hyperadam.data.catalog import names
 from hyperadam.data.formats import DataError
 from hyperadam.data.sine import sine_sequences
 from hyperadam.data.sources import Progress
-from hyperadam.data.store import Dataset, Status, cache_dir, fetch, load, status, stderr_progress, verify
+from hyperadam.data.store import (
+    Dataset,
+    Status,
+    cache_dir,
+    fetch,
+    load,
+    status,
+    stderr_progress,
+    verify,
+)
 
 __all__ = [
     "DataError",

@@ -24,7 +24,9 @@ def keys(seeds: Seeds, purpose: str, step: Steps = 0) -> Tensor:
     """One 64-bit key a run, ``(runs,)`` int64, for what ``purpose`` names. ``step`` is one number or one per run."""
     steps = [step] if isinstance(step, int) else step
     if len(steps) not in (1, len(seeds)):
-        raise ValueError(f"step must be one number or one per run, got {len(steps)} for {len(seeds)} seeds")
+        raise ValueError(
+            f"step must be one number or one per run, got {len(steps)} for {len(seeds)} seeds"
+        )
     key = _mix(_words([zlib.crc32(purpose.encode())]) * _GOLDEN)
     key = _mix(key + _words(seeds))
     key = _mix(key + _words(steps))
@@ -38,7 +40,9 @@ def uniform(keys: Tensor, *shape: int) -> Tensor:
 
 def integers(keys: Tensor, high: int, *shape: int) -> Tensor:
     """Uniform integers in [0, high), ``(runs, *shape)`` int64."""
-    return torch.from_numpy((_uniform(keys, math.prod(shape)) * high).astype(np.int64)).view(len(keys), *shape)
+    return torch.from_numpy((_uniform(keys, math.prod(shape)) * high).astype(np.int64)).view(
+        len(keys), *shape
+    )
 
 
 def normal(keys: Tensor, *shape: int) -> Tensor:
@@ -47,14 +51,18 @@ def normal(keys: Tensor, *shape: int) -> Tensor:
     radius, angle = torch.from_numpy(_uniform(keys, 2 * ((count + 1) // 2))).chunk(2, dim=1)
     radius = (1 - radius).log_().mul_(-2).sqrt_()  # 1 - u lies in (0, 1]: no logarithm of zero
     angle = angle * (2 * math.pi)
-    return torch.cat([radius * angle.cos(), radius * angle.sin()], dim=1)[:, :count].view(-1, *shape)
+    return torch.cat([radius * angle.cos(), radius * angle.sin()], dim=1)[:, :count].view(
+        -1, *shape
+    )
 
 
 def coins(keys: Tensor, *shape: int) -> Tensor:
     """Fair coins, ``(runs, *shape)`` uint8 of zeros and ones: one bit each, so dropout masks cost next to nothing."""
     count = math.prod(shape)
     words = _stream(keys, -(-count // 64)).astype("<u8", copy=False)
-    return torch.from_numpy(np.unpackbits(words.view(np.uint8), axis=1, count=count)).view(len(keys), *shape)
+    return torch.from_numpy(np.unpackbits(words.view(np.uint8), axis=1, count=count)).view(
+        len(keys), *shape
+    )
 
 
 def _uniform(keys: Tensor, count: int) -> np.ndarray:

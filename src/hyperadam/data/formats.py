@@ -43,7 +43,9 @@ def read_idx(data: bytes) -> np.ndarray:
     start = 4 + 4 * data[3]
     shape = tuple(int(n) for n in np.frombuffer(data[4:start].ljust(start - 4, b"\0"), ">u4"))
     if len(data) != start + math.prod(shape):
-        raise ValueError(f"{len(data):,} bytes where an idx file of shape {shape} has {start + math.prod(shape):,}")
+        raise ValueError(
+            f"{len(data):,} bytes where an idx file of shape {shape} has {start + math.prod(shape):,}"
+        )
     return np.frombuffer(data, np.uint8, offset=start).reshape(shape)
 
 
@@ -75,7 +77,11 @@ def decode_records(files: Sequence[bytes]) -> Parts:
 
 
 IDX = Format(
-    tuple(f"{part}-{kind}-ubyte" for part in ("train", "t10k") for kind in ("images-idx3", "labels-idx1")),
+    tuple(
+        f"{part}-{kind}-ubyte"
+        for part in ("train", "t10k")
+        for kind in ("images-idx3", "labels-idx1")
+    ),
     lambda files: Parts(*map(read_idx, files)),
 )
 CSV = Format(("mnist_train.csv", "mnist_test.csv"), decode_csv)
@@ -83,17 +89,30 @@ RECORDS = Format((*(f"data_batch_{n}.bin" for n in range(1, 6)), "test_batch.bin
 
 GZIP = b"\x1f\x8b"
 #: What the readers raise on files that are cut short or damaged.
-_BROKEN = (ValueError, EOFError, OSError, zlib.error, lzma.LZMAError, tarfile.TarError, zipfile.BadZipFile)
+_BROKEN = (
+    ValueError,
+    EOFError,
+    OSError,
+    zlib.error,
+    lzma.LZMAError,
+    tarfile.TarError,
+    zipfile.BadZipFile,
+)
 
 
-def read_folder(folder: Path, formats: Sequence[Format], archives: Sequence[str] = ()) -> Parts | None:
+def read_folder(
+    folder: Path, formats: Sequence[Format], archives: Sequence[str] = ()
+) -> Parts | None:
     """The dataset in ``folder`` or up to two levels below, in the first of ``formats`` that is there (each file as it is or
     gzipped), or in one of the named ``archives``. ``None`` if nothing of the kind is there.
 
     Raises:
         DataError: some of its files are missing, or one cannot be read.
     """
-    folders = [folder, *(p for pattern in ("*", "*/*") for p in sorted(folder.glob(pattern)) if p.is_dir())]
+    folders = [
+        folder,
+        *(p for pattern in ("*", "*/*") for p in sorted(folder.glob(pattern)) if p.is_dir()),
+    ]
     for place in folders:
         for form in formats:
             paths = [_plain_or_gzipped(place / name) for name in form.files]
@@ -106,7 +125,9 @@ def read_folder(folder: Path, formats: Sequence[Format], archives: Sequence[str]
     for form in formats:
         missing = [name for name in form.files if not _plain_or_gzipped(folder / name)]
         if len(missing) < len(form.files):
-            raise DataError(f"{folder} has some of the dataset's files but not {', '.join(missing)}: add them")
+            raise DataError(
+                f"{folder} has some of the dataset's files but not {', '.join(missing)}: add them"
+            )
     return None
 
 
@@ -116,11 +137,15 @@ def read_archive(path: Path, formats: Sequence[Format]) -> Parts:
     try:
         members = dict(_members(path, wanted))
     except _BROKEN as error:
-        raise DataError(f"{path} cannot be read ({error}): it is truncated or damaged, fetch it again") from error
+        raise DataError(
+            f"{path} cannot be read ({error}): it is truncated or damaged, fetch it again"
+        ) from error
     for form in formats:
         if members.keys() >= set(form.files):
             return _decode(form, [members[name] for name in form.files], str(path))
-    raise DataError(f"{path} does not hold {' or '.join(', '.join(form.files) for form in formats)}")
+    raise DataError(
+        f"{path} does not hold {' or '.join(', '.join(form.files) for form in formats)}"
+    )
 
 
 def _members(path: Path, wanted: set[str]) -> Iterator[tuple[str, bytes]]:
@@ -131,7 +156,9 @@ def _members(path: Path, wanted: set[str]) -> Iterator[tuple[str, bytes]]:
                     yield name, archive.read(info)
         return
     with tarfile.open(path) as archive:
-        for member in archive:  # in file order: seeking back in a compressed tar decompresses it anew
+        for (
+            member
+        ) in archive:  # in file order: seeking back in a compressed tar decompresses it anew
             name = member.name.rsplit("/", 1)[-1]
             if name in wanted and (stream := archive.extractfile(member)):
                 yield name, stream.read()

@@ -21,5 +21,7 @@ def sine_sequences(
     amplitude, omega, phi = draws.uniform(draws.keys(seeds, "sine", step), 3, 1, count).unbind(1)
     x = torch.arange(length + 1, dtype=torch.float64).unsqueeze(-1)
     f = 10 * amplitude * torch.sin(math.pi / 2 * omega * x + 2 * math.pi * phi)
-    inputs = f[:, :length] + noise * draws.normal(draws.keys(seeds, "sine noise", step), length, count)
+    inputs = f[:, :length] + noise * draws.normal(
+        draws.keys(seeds, "sine noise", step), length, count
+    )
     return inputs, f[:, length]

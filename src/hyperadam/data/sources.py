@@ -82,7 +82,9 @@ class Package(NamedTuple):
 
     @property
     def label(self) -> str:
-        return " ".join([self.client, "download" if self.client == "pip" else "pack", self.requirement])
+        return " ".join(
+            [self.client, "download" if self.client == "pip" else "pack", self.requirement]
+        )
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -93,14 +95,23 @@ class Package(NamedTuple):
         progress(self.label, 0, self.size)
         try:
             done = subprocess.run(
-                [*command, self.requirement], cwd=folder, capture_output=True, text=True, errors="replace", timeout=CLIENT_LIMIT
+                [*command, self.requirement],
+                cwd=folder,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=CLIENT_LIMIT,
             )
         except (OSError, subprocess.TimeoutExpired) as error:
             raise SourceError(str(error)) from error
         if done.returncode:
-            lines = [line.strip() for line in (done.stderr or done.stdout).splitlines() if line.strip()]
+            lines = [
+                line.strip() for line in (done.stderr or done.stdout).splitlines() if line.strip()
+            ]
             errors = [line for line in lines if line.lower().startswith(("error", "npm err"))]
-            raise SourceError((errors or lines or [f"{self.client} ended with status {done.returncode}"])[0])
+            raise SourceError(
+                (errors or lines or [f"{self.client} ended with status {done.returncode}"])[0]
+            )
         check(folder / self.file, self.checksum)
         progress(self.label, self.size, self.size)
 
@@ -114,14 +125,29 @@ def pip_download() -> list[str]:
     else:
         raise SourceError("pip is not installed")
     # a source distribution would run its setup.py: wheels only
-    return [*pip, "download", "--quiet", "--no-deps", "--only-binary=:all:", "--retries=1", "--dest=."]
+    return [
+        *pip,
+        "download",
+        "--quiet",
+        "--no-deps",
+        "--only-binary=:all:",
+        "--retries=1",
+        "--dest=.",
+    ]
 
 
 def npm_pack() -> list[str]:
     """The command that downloads a package's archive into the current folder and runs none of its code."""
     if not (npm := shutil.which("npm")):
         raise SourceError("npm is not installed")
-    return [npm, "pack", "--loglevel=error", "--ignore-scripts", "--fetch-retries=1", "--fetch-retry-mintimeout=1000"]
+    return [
+        npm,
+        "pack",
+        "--loglevel=error",
+        "--ignore-scripts",
+        "--fetch-retries=1",
+        "--fetch-retry-mintimeout=1000",
+    ]
 
 
 CLIENTS: dict[str, Callable[[], list[str]]] = {"pip": pip_download, "npm": npm_pack}
@@ -139,7 +165,9 @@ def check(path: Path, checksum: str) -> None:
     if digest.hexdigest() != expected:
         size = path.stat().st_size
         path.unlink()
-        raise SourceError(f"{path.name} ({size:,} bytes) is truncated or altered: its {kind} is not {expected}")
+        raise SourceError(
+            f"{path.name} ({size:,} bytes) is truncated or altered: its {kind} is not {expected}"
+        )
 
 
 def raise_if_full(error: BaseException) -> None:

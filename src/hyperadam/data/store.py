@@ -48,7 +48,9 @@ def cache_dir() -> Path:
     """Where datasets are kept: ``$HYPERADAM_DATA``, else ``hyperadam`` in ``$XDG_CACHE_HOME`` or ``~/.cache``."""
     if named := os.environ.get("HYPERADAM_DATA"):
         return Path(named).expanduser().absolute()
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser().absolute() / "hyperadam"
+    return (
+        Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser().absolute() / "hyperadam"
+    )
 
 
 def load(name: str, root: str | Path | None = None) -> Dataset:
@@ -113,15 +115,32 @@ def status(name: str) -> Status:
     """What the cache holds of a dataset; the file is read and hashed (a fraction of a second)."""
     spec = catalog.find(name)
     path = _path(spec)
-    state = "absent" if not path.is_file() else "damaged" if _read_cached(spec, path) is None else "verified"
+    state = (
+        "absent"
+        if not path.is_file()
+        else "damaged"
+        if _read_cached(spec, path) is None
+        else "verified"
+    )
     return Status(name, spec.title, state, path, spec.size)
 
 
 def stderr_progress(what: str, done: int, total: int) -> None:
     """Progress on one line of a terminal; elsewhere one line per source."""
-    amount = f"{done / 1e6:.1f} of {total / 1e6:.1f} MB" if total else f"{done / 1e6:.1f} MB" if done else ""
+    amount = (
+        f"{done / 1e6:.1f} of {total / 1e6:.1f} MB"
+        if total
+        else f"{done / 1e6:.1f} MB"
+        if done
+        else ""
+    )
     if sys.stderr.isatty():
-        print(f"\r\x1b[K{what}  {amount}", end="\n" if total and done >= total else "", file=sys.stderr, flush=True)
+        print(
+            f"\r\x1b[K{what}  {amount}",
+            end="\n" if total and done >= total else "",
+            file=sys.stderr,
+            flush=True,
+        )
     elif done == 0:
         print(f"{what}  {amount}", file=sys.stderr, flush=True)
 
@@ -143,7 +162,9 @@ def _read_cached(spec: Spec, path: Path) -> bytearray | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise DataError(f"{path} cannot be read ({error.strerror}): set HYPERADAM_DATA to another folder") from error
+        raise DataError(
+            f"{path} cannot be read ({error.strerror}): set HYPERADAM_DATA to another folder"
+        ) from error
     return content if whole and _sha256(content) == spec.sha256 else None
 
 
@@ -151,7 +172,9 @@ def _read_root(spec: Spec, root: Path) -> bytearray | None:
     root = root.expanduser()
     if not root.is_dir():
         raise DataError(f"{root} is not a folder: name the one that holds {spec.name}'s files")
-    if (root / _path(spec).name).is_file() and (content := _read_cached(spec, root / _path(spec).name)) is not None:
+    if (root / _path(spec).name).is_file() and (
+        content := _read_cached(spec, root / _path(spec).name)
+    ) is not None:
         return content
     try:
         parts = read_folder(root, spec.formats, spec.archives)
@@ -182,7 +205,10 @@ def _dataset(spec: Spec, content: bytearray) -> Dataset:
     flat = torch.frombuffer(content, dtype=torch.uint8)
     train_images, train_labels, test_images, test_labels = torch.split(flat, spec.part_sizes)
     return Dataset(
-        train_images.view(-1, *spec.image), train_labels.long(), test_images.view(-1, *spec.image), test_labels.long()
+        train_images.view(-1, *spec.image),
+        train_labels.long(),
+        test_images.view(-1, *spec.image),
+        test_labels.long(),
     )
 
 
@@ -194,7 +220,9 @@ def _from_sources(spec: Spec, path: Path, folder: Path, progress: Progress) -> b
         place.mkdir()
         need = spec.size + source.size
         if (free := shutil.disk_usage(folder).free) < need:
-            raise OSError(errno.ENOSPC, f"{need / 1e6:.0f} MB are needed and {free / 1e6:.0f} MB are free")
+            raise OSError(
+                errno.ENOSPC, f"{need / 1e6:.0f} MB are needed and {free / 1e6:.0f} MB are free"
+            )
         try:
             source.fetch(place, progress)
             parts = read_folder(place, spec.formats, spec.archives)
@@ -229,15 +257,23 @@ def _one_at_a_time(spec: Spec, path: Path, progress: Progress) -> Iterator[None]
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             what = f"no room for {spec.name} in {path.parent} ({error.strerror})"
-            raise DataError(f"{what}: free some, or set HYPERADAM_DATA to a folder on a larger disk") from error
-        raise DataError(f"cannot write to {path.parent} ({error}): set HYPERADAM_DATA to a folder you can write to") from error
+            raise DataError(
+                f"{what}: free some, or set HYPERADAM_DATA to a folder on a larger disk"
+            ) from error
+        raise DataError(
+            f"cannot write to {path.parent} ({error}): set HYPERADAM_DATA to a folder you can write to"
+        ) from error
 
 
 @contextlib.contextmanager
 def _workplace(spec: Spec, cache: Path) -> Iterator[Path]:
     """A temporary folder on the cache's own disk, so that what is made in it can be moved into place in one step."""
     prefix = f".{spec.name}-"
-    for left_by_the_killed in cache.glob(f"{prefix}*"):  # we hold the lock: nobody is at work in them
+    for left_by_the_killed in cache.glob(
+        f"{prefix}*"
+    ):  # we hold the lock: nobody is at work in them
         shutil.rmtree(left_by_the_killed, ignore_errors=True)
-    with tempfile.TemporaryDirectory(prefix=prefix, dir=cache, ignore_cleanup_errors=True) as folder:
+    with tempfile.TemporaryDirectory(
+        prefix=prefix, dir=cache, ignore_cleanup_errors=True
+    ) as folder:
         yield Path(folder)

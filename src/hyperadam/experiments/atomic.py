@@ -26,7 +26,9 @@ def atomic_write(path: Path) -> Iterator[IO[bytes]]:
         with contextlib.suppress(OSError):
             temporary.unlink()
         if isinstance(error, OSError) and error.filename in (None, str(temporary)):
-            raise OSError(error.errno, error.strerror, str(path)) from error  # say what could not be written
+            raise OSError(
+                error.errno, error.strerror, str(path)
+            ) from error  # say what could not be written
         raise
 
 

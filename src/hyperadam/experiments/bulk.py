@@ -40,7 +40,10 @@ class TuneJob(Job):
 
     @property
     def work(self) -> float:
-        return POINTS * Cell(self.task, find(self.optimizer), self.seeds, self.steps, FINAL_BATCHES).work
+        return (
+            POINTS
+            * Cell(self.task, find(self.optimizer), self.seeds, self.steps, FINAL_BATCHES).work
+        )
 
     @property
     def seeds(self) -> tuple[int, ...]:
@@ -65,7 +68,13 @@ class TuneJob(Job):
 
         batches = min(self.steps, FINAL_BATCHES)
         return tune(
-            self.task, self.optimizer, self.seeds, self.steps, Store(folder / "cells"), final_batches=batches, progress=report
+            self.task,
+            self.optimizer,
+            self.seeds,
+            self.steps,
+            Store(folder / "cells"),
+            final_batches=batches,
+            progress=report,
         )
 
     def keep(self, value: Tuning) -> None:

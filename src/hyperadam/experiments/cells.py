@@ -31,7 +31,9 @@ class Cell:
     def settings(self) -> dict[str, Any]:
         """All that the cell's numbers depend on, as JSON."""
         task = tasks.get(self.task)
-        return describe(self.task, task, self.optimizer, self.seeds, self.steps, self.final_batches, self.test)
+        return describe(
+            self.task, task, self.optimizer, self.seeds, self.steps, self.final_batches, self.test
+        )
 
     @property
     def work(self) -> float:
@@ -52,7 +54,12 @@ class Store:
     def path(self, cell: Cell) -> Path:
         """The cell's JSON file, there or not."""
         settings = cell.settings()
-        parts = (safe_name(cell.task), safe_name(cell.optimizer.name), str(cell.steps), settings_key(settings))
+        parts = (
+            safe_name(cell.task),
+            safe_name(cell.optimizer.name),
+            str(cell.steps),
+            settings_key(settings),
+        )
         return self.folder / (".".join(parts) + ".json")
 
     def find(self, cell: Cell) -> Result | None:
@@ -61,13 +68,17 @@ class Store:
         if not path.is_file():
             return None
         # the same numbers may have been asked for by another name, or with the rate from elsewhere
-        return replace(Result.load(path), label=cell.optimizer.label, lr_source=cell.optimizer.lr_source)
+        return replace(
+            Result.load(path), label=cell.optimizer.label, lr_source=cell.optimizer.lr_source
+        )
 
     def run(self, cell: Cell, progress: Progress | None = None, fresh: bool = False) -> Result:
         """The cell's result, computed if it is not there or if ``fresh``."""
         if not fresh and (found := self.find(cell)):
             return found
-        self.folder.mkdir(parents=True, exist_ok=True)  # now, and not after hours: the folder may be impossible
+        self.folder.mkdir(
+            parents=True, exist_ok=True
+        )  # now, and not after hours: the folder may be impossible
         path = self.path(cell)
         checkpoint = path.with_suffix(".checkpoint")
         if fresh:
@@ -98,18 +109,31 @@ def grid(
     tuning: Path | None = None,
 ) -> list[Cell]:
     """Every task with every optimizer, task by task, rates as :func:`~.optimizers.find` finds them for each task."""
-    pairs = [(task, find(optimizer, task, steps, tuning)) for task in task_names for optimizer in optimizers]
-    cells = [Cell(task, optimizer, tuple(seeds), steps, final_batches, test) for task, optimizer in pairs]
+    pairs = [
+        (task, find(optimizer, task, steps, tuning))
+        for task in task_names
+        for optimizer in optimizers
+    ]
+    cells = [
+        Cell(task, optimizer, tuple(seeds), steps, final_batches, test) for task, optimizer in pairs
+    ]
     for cell in cells:
         cell.settings()  # refuses what makes no sense before anything is computed
     return cells
 
 
 def run_cells(
-    cells: Sequence[Cell], store: Store, progress: Callable[[Cell, float], None] | None = None, fresh: bool = False
+    cells: Sequence[Cell],
+    store: Store,
+    progress: Callable[[Cell, float], None] | None = None,
+    fresh: bool = False,
 ) -> list[Result]:
     """The results of all cells, in order; ``progress`` is told the current cell and the share of all work that is done."""
-    missing = {number: cell.work for number, cell in enumerate(cells) if fresh or not store.path(cell).is_file()}
+    missing = {
+        number: cell.work
+        for number, cell in enumerate(cells)
+        if fresh or not store.path(cell).is_file()
+    }
     total, done = sum(missing.values()), 0.0
     results = []
     for number, cell in enumerate(cells):

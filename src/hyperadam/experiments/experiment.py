@@ -79,8 +79,15 @@ class Experiment:
             steps=self.quick_steps,
             runs=min(self.runs, self.quick_runs),
             figures=tuple(figure._replace(steps=steps[figure.steps]) for figure in self.figures),
-            claims=tuple(claim._replace(steps=claim.steps and steps.get(claim.steps, claim.steps)) for claim in self.claims),
-            published={key: value for key, value in self.published.items() if steps.get(key[2], key[2]) == key[2]},
+            claims=tuple(
+                claim._replace(steps=claim.steps and steps.get(claim.steps, claim.steps))
+                for claim in self.claims
+            ),
+            published={
+                key: value
+                for key, value in self.published.items()
+                if steps.get(key[2], key[2]) == key[2]
+            },
             # evaluation on a whole test set takes longer than a few steps
             test=self.test and any(claim.measure.startswith("test") for claim in self.claims),
         )
@@ -105,7 +112,14 @@ class Experiment:
         seeds = tuple(range(runs or self.runs))
         there = [label for label in self.optimizers if label not in self.unavailable(weights)]
         return [
-            Cell(task, resolve(label, task, steps, tuning, weights), seeds, steps, self.final_batches, self.test)
+            Cell(
+                task,
+                resolve(label, task, steps, tuning, weights),
+                seeds,
+                steps,
+                self.final_batches,
+                self.test,
+            )
             for task in self.tasks
             for steps in self.steps
             for label in there
@@ -123,7 +137,11 @@ class Experiment:
 
 
 def resolve(
-    label: str, task: str = "", steps: int = 100, tuning: Path | None = None, weights: Path = VARIANTS
+    label: str,
+    task: str = "",
+    steps: int = 100,
+    tuning: Path | None = None,
+    weights: Path = VARIANTS,
 ) -> OptimizerSpec:
     """The optimizer that an experiment calls ``label``."""
     if label == UNTRAINED:
@@ -139,4 +157,6 @@ def resolve(
 
 def labels(experiments: Sequence[Experiment]) -> list[str]:
     """All optimizers of some experiments, each once."""
-    return list(dict.fromkeys(label for experiment in experiments for label in experiment.optimizers))
+    return list(
+        dict.fromkeys(label for experiment in experiments for label in experiment.optimizers)
+    )

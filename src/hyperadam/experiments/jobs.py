@@ -15,6 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -84,7 +85,9 @@ class Setup(NamedTuple):
 Watch = Callable[[str, float, bool], None]
 
 
-def run_jobs(jobs: Sequence[Job], setup: Setup, watch: Watch, processes: int = 1, dask: str | None = None) -> list[Failure]:
+def run_jobs(
+    jobs: Sequence[Job], setup: Setup, watch: Watch, processes: int = 1, dask: str | None = None
+) -> list[Failure]:
     """Do all jobs, cheap ones first, and keep what comes of them as it comes; those that failed.
 
     One process is this one. On Dask (``dask`` is the address of the scheduler) results come back here; files to resume from
@@ -134,12 +137,20 @@ class _Tally:
 
 
 def _is_ours(error: OSError) -> bool:
-    return error.errno is not None and error.filename is not None and not isinstance(error, FileNotFoundError)
+    return (
+        error.errno is not None
+        and error.filename is not None
+        and not isinstance(error, FileNotFoundError)
+    )
 
 
 def _line(error: BaseException) -> str:
     text = " ".join(str(error).split())
-    return text if isinstance(error, ValueError) and text else f"{type(error).__name__}: {text}".removesuffix(": ")
+    return (
+        text
+        if isinstance(error, ValueError) and text
+        else f"{type(error).__name__}: {text}".removesuffix(": ")
+    )
 
 
 def _here(jobs: Sequence[Job], setup: Setup, watch: Watch) -> list[Failure]:
@@ -147,7 +158,8 @@ def _here(jobs: Sequence[Job], setup: Setup, watch: Watch) -> list[Failure]:
     tally = _Tally(jobs, watch)
     for number, job in enumerate(jobs):
         tally.progress(number, 0.0)
-        tally.ended(number, lambda job=job, number=number: job.compute(setup.folder, lambda s: tally.progress(number, s)))  # type: ignore[misc]
+        progress = partial(tally.progress, number)
+        tally.ended(number, partial(job.compute, setup.folder, progress))
     return tally.failures
 
 
@@ -161,7 +173,9 @@ _setup: Setup | None = None
 
 def _start(shares: Any, setup: Setup) -> None:
     global _shares, _setup
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes: the first of them tells the others
+    signal.signal(
+        signal.SIGINT, signal.SIG_IGN
+    )  # Ctrl-C reaches all processes: the first of them tells the others
     _shares, _setup = shares, setup
     threading.Thread(target=_end_with_parent, daemon=True).start()
     setup.apply()
@@ -238,10 +252,14 @@ def _no_interrupt() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _drain(pool: ProcessPoolExecutor, numbers: Sequence[int], tally: _Tally, shares: Any, final: bool) -> list[int]:
+def _drain(
+    pool: ProcessPoolExecutor, numbers: Sequence[int], tally: _Tally, shares: Any, final: bool
+) -> list[int]:
     """Do these jobs; the numbers of those that were lost with a process that was killed."""
     with _no_interrupt():
-        futures: dict[Future[Any], int] = {pool.submit(_compute, number, tally.jobs[number]): number for number in numbers}
+        futures: dict[Future[Any], int] = {
+            pool.submit(_compute, number, tally.jobs[number]): number for number in numbers
+        }
     lost = []
     while futures:
         done, _ = wait(futures, LOOK, FIRST_COMPLETED)
@@ -273,7 +291,9 @@ def _mark(folder: Path) -> Iterator[Path]:
 def _on_worker(job: Job, setup: Setup, mark: Path) -> Any:
     from distributed import get_worker
 
-    if not mark.is_file():  # another disk: files to resume from stay here, and are gone with the worker
+    if (
+        not mark.is_file()
+    ):  # another disk: files to resume from stay here, and are gone with the worker
         setup = setup._replace(folder=Path(get_worker().local_directory) / "hyperadam")
     setup.apply()
     return job.compute(setup.folder, lambda share: None)
@@ -283,12 +303,17 @@ def _on_dask(jobs: Sequence[Job], setup: Setup, watch: Watch, address: str) -> l
     try:
         from distributed import Client, as_completed
     except ModuleNotFoundError as error:
-        raise ValueError(f"--dask needs the package 'distributed' (pip install 'hyperadam[dask]'): {error}") from error
+        raise ValueError(
+            f"--dask needs the package 'distributed' (pip install 'hyperadam[dask]'): {error}"
+        ) from error
     tally = _Tally(jobs, watch)
     setup = setup._replace(folder=setup.folder.resolve())
     with Client(address, set_as_default=False) as client, _mark(setup.folder) as mark:
         # by priority workers take cheap jobs first; the scheduler gives the jobs of a worker that dies to another
-        futures = [client.submit(_on_worker, job, setup, mark, priority=-number, pure=False) for number, job in enumerate(jobs)]
+        futures = [
+            client.submit(_on_worker, job, setup, mark, priority=-number, pure=False)
+            for number, job in enumerate(jobs)
+        ]
         numbers = {future.key: number for number, future in enumerate(futures)}
         try:
             for future in as_completed(futures, loop=client.loop):

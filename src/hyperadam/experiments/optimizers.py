@@ -61,7 +61,9 @@ class OptimizerSpec:
 
     def __post_init__(self) -> None:
         if not 0 < self.lr <= torch.finfo(torch.float32).max:
-            raise ValueError(f"the learning rate of {self.name} must be a number above 0 that float32 holds, got {self.lr}")
+            raise ValueError(
+                f"the learning rate of {self.name} must be a number above 0 that float32 holds, got {self.lr}"
+            )
 
     @property
     def state_bytes(self) -> int:
@@ -93,7 +95,9 @@ class OptimizerSpec:
 
     def at(self, lr: float) -> OptimizerSpec:
         """The same optimizer with another learning rate."""
-        return OptimizerSpec(self.name, f"{self.name}@{lr:g}", lr, "given", self.baseline, self.rule)
+        return OptimizerSpec(
+            self.name, f"{self.name}@{lr:g}", lr, "given", self.baseline, self.rule
+        )
 
 
 def names() -> tuple[str, ...]:
@@ -102,7 +106,10 @@ def names() -> tuple[str, ...]:
 
 
 def find(
-    optimizer: str | UpdateRule[Any] | OptimizerSpec, task: str = "", steps: int = 100, tuning: Path | None = None
+    optimizer: str | UpdateRule[Any] | OptimizerSpec,
+    task: str = "",
+    steps: int = 100,
+    tuning: Path | None = None,
 ) -> OptimizerSpec:
     """An optimizer by name, by a path to a ``.safetensors`` file, or around a rule.
 
@@ -113,7 +120,9 @@ def find(
         return optimizer
     if isinstance(optimizer, UpdateRule):
         check_finite(optimizer, "the rule given as optimizer")
-        return OptimizerSpec(optimizer.kind, optimizer.kind, optimizer.step_size, "the rule's own", rule=optimizer)
+        return OptimizerSpec(
+            optimizer.kind, optimizer.kind, optimizer.step_size, "the rule's own", rule=optimizer
+        )
     name, lr = _split(optimizer)
     if name in BASELINES:
         baseline = BASELINES[name]
@@ -131,7 +140,14 @@ def weights_sha256(rule: UpdateRule[Any]) -> str:
     digest = hashlib.sha256(json.dumps([rule.kind, rule.config], sort_keys=True).encode())
     for name, value in sorted(rule.state_dict().items()):
         digest.update(f"{name} {tuple(value.shape)} ".encode())
-        digest.update(value.detach().to("cpu", torch.float32).contiguous().numpy().astype("<f4", copy=False).tobytes())
+        digest.update(
+            value.detach()
+            .to("cpu", torch.float32)
+            .contiguous()
+            .numpy()
+            .astype("<f4", copy=False)
+            .tobytes()
+        )
     return digest.hexdigest()
 
 
@@ -145,7 +161,9 @@ def _split(text: str) -> tuple[str, float | None]:
     except ValueError:
         if _is_path(text):
             return text, None
-        raise ValueError(f"optimizer {text!r}: expected a number after @, as in {name or 'adam'}@0.01") from None
+        raise ValueError(
+            f"optimizer {text!r}: expected a number after @, as in {name or 'adam'}@0.01"
+        ) from None
 
 
 def _is_path(name: str) -> bool:
@@ -156,5 +174,7 @@ def _load(name: str) -> UpdateRule[Any]:
     if not _is_path(name) and name not in names() and name not in RULES:
         near = difflib.get_close_matches(name, [*names(), *RULES], n=3, cutoff=0.5)
         hint = f"did you mean {' or '.join(dict.fromkeys(near))}? " if near else ""
-        raise ValueError(f"no optimizer is called {name!r}; {hint}there are {', '.join(names())}, and paths to {SUFFIX} files")
+        raise ValueError(
+            f"no optimizer is called {name!r}; {hint}there are {', '.join(names())}, and paths to {SUFFIX} files"
+        )
     return load_rule(name)

@@ -54,14 +54,18 @@ def tuned_lr(optimizer: str, task: str, steps: int, folder: Path | None = None) 
 
     ``folder`` is looked into first, then what the package ships.
     """
-    found = [(_distance(steps, n), order, n, lr) for order, n, lr in _stored(optimizer, task, folder)]
+    found = [
+        (_distance(steps, n), order, n, lr) for order, n, lr in _stored(optimizer, task, folder)
+    ]
     if not found:
         return None
     _, _, n, lr = min(found)
     return Rate(lr, "tuned" if n == steps else f"tuned for {n:,} steps")
 
 
-def default_rate(optimizer: str, task: str, steps: int, start: float, folder: Path | None = None) -> Rate:
+def default_rate(
+    optimizer: str, task: str, steps: int, start: float, folder: Path | None = None
+) -> Rate:
     """The tuned rate if there is one, else the published one, else ``start``; and which it is."""
     tuned = tuned_lr(optimizer, task, steps, folder)
     return tuned or starting_rate(optimizer, task, steps, start)
@@ -89,7 +93,9 @@ def read_tuning(path: Path) -> dict[str, Any]:
         if stored["format"] != FORMAT or not 0 < float(stored["lr"]) < math.inf:
             raise ValueError(f"its format is {stored['format']!r} and its lr {stored['lr']!r}")
     except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{path} is not a result of tuning ({error}): delete it and tune again") from error
+        raise ValueError(
+            f"{path} is not a result of tuning ({error}): delete it and tune again"
+        ) from error
     return stored
 
 

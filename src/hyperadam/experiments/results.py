@@ -96,7 +96,8 @@ class Result:
             "settings": self.settings,
             "final_loss": _numbers(self.final_loss),
             "diverged_at": list(self.diverged_at),
-            "test": self.test and {name: _numbers(value) for name, value in self.test._asdict().items()},
+            "test": self.test
+            and {name: _numbers(value) for name, value in self.test._asdict().items()},
             "losses": curves.name,
             "made_with": self.made_with,
         }
@@ -111,7 +112,9 @@ class Result:
                 raise ValueError(f"its format is {record['format']!r}, expected {FORMAT!r}")
             with np.load(path.with_name(record["losses"]), allow_pickle=False) as arrays:
                 losses = torch.from_numpy(arrays["losses"])
-            test = record["test"] and Metrics(*(_tensor(record["test"][name], math.nan) for name in Metrics._fields))
+            test = record["test"] and Metrics(
+                *(_tensor(record["test"][name], math.nan) for name in Metrics._fields)
+            )
             settings = record["settings"]
             if losses.shape != (len(settings["seeds"]), settings["steps"]):
                 raise ValueError(f"its losses are {tuple(losses.shape)}")
@@ -126,7 +129,9 @@ class Result:
                 record["made_with"],
             )
         except (ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
-            raise ValueError(f"{path} is not a result that can be read ({error}): delete it and run again") from error
+            raise ValueError(
+                f"{path} is not a result that can be read ({error}): delete it and run again"
+            ) from error
 
 
 def merge(results: Sequence[Result]) -> Result:
@@ -134,7 +139,9 @@ def merge(results: Sequence[Result]) -> Result:
     first = results[0]
     if len(results) == 1:
         return first
-    settings = first.settings | {"seeds": [seed for result in results for seed in result.settings["seeds"]]}
+    settings = first.settings | {
+        "seeds": [seed for result in results for seed in result.settings["seeds"]]
+    }
     if any(result.settings | {"seeds": 0} != first.settings | {"seeds": 0} for result in results):
         raise ValueError("results can be merged if they differ in their seeds alone")
     tests = [result.test for result in results if result.test is not None]

@@ -86,12 +86,18 @@ def parts(cell: Cell) -> list[Cell]:
 
 def variant_jobs(experiments: Iterable[Experiment], place: Place) -> list[VariantJob]:
     """The variants that have to be meta-trained, each once."""
-    wanted = {VARIANTS[label].file: VARIANTS[label] for label in labels(list(experiments)) if label in VARIANTS}
+    wanted = {
+        VARIANTS[label].file: VARIANTS[label]
+        for label in labels(list(experiments))
+        if label in VARIANTS
+    }
     chosen = (variant.coarse() if place.quick else variant for variant in wanted.values())
     return [job for variant in chosen if not (job := VariantJob(variant, place.variants)).done]
 
 
-def cell_jobs(experiments: Iterable[Experiment], place: Place, runs: int | None = None) -> list[CellJob]:
+def cell_jobs(
+    experiments: Iterable[Experiment], place: Place, runs: int | None = None
+) -> list[CellJob]:
     """The cells that have to be computed, each once, of every optimizer that can be had."""
     store = place.store
     experiments = list(experiments)
@@ -108,12 +114,18 @@ def cell_jobs(experiments: Iterable[Experiment], place: Place, runs: int | None 
     return list(found.values())
 
 
-def load(experiment: Experiment, store: Store, quick: bool = False, runs: int | None = None) -> list[Result]:
+def load(
+    experiment: Experiment, store: Store, quick: bool = False, runs: int | None = None
+) -> list[Result]:
     """The results of an experiment that are in ``store``, which is the folder ``cells`` of a :class:`Place`, in the order of
     its cells. Where a cell has been computed with other runs than asked for, the one with the most runs is taken."""
     folder = store.folder.parent
     place = Place(folder.parent if quick else folder, quick)
-    results = [result for cell in place.cells(experiment, runs) if (result := gather(store, cell)) is not None]
+    results = [
+        result
+        for cell in place.cells(experiment, runs)
+        if (result := gather(store, cell)) is not None
+    ]
     return timing.attach(results, place.time) if experiment.timed else results
 
 
@@ -126,9 +138,13 @@ def gather(store: Store, cell: Cell) -> Result | None:
         return merge(found)
     like = _but_seeds(cell)
     others = []
-    for path in store.folder.glob(f"{safe_name(cell.task)}.{safe_name(cell.optimizer.name)}.{cell.steps}.*.json"):
+    for path in store.folder.glob(
+        f"{safe_name(cell.task)}.{safe_name(cell.optimizer.name)}.{cell.steps}.*.json"
+    ):
         result = Result.load(path)
-        if result.settings | {"seeds": 0} == like and result.settings["seeds"] == list(range(result.runs)):
+        if result.settings | {"seeds": 0} == like and result.settings["seeds"] == list(
+            range(result.runs)
+        ):
             others.append(result)
     if not others:
         return None
@@ -138,7 +154,9 @@ def gather(store: Store, cell: Cell) -> Result | None:
 
 def _but_seeds(cell: Cell) -> dict[str, object]:
     task = tasks.get(cell.task)
-    settings = describe(cell.task, task, cell.optimizer, cell.seeds, cell.steps, cell.final_batches, cell.test)
+    settings = describe(
+        cell.task, task, cell.optimizer, cell.seeds, cell.steps, cell.final_batches, cell.test
+    )
     return settings | {"seeds": 0}
 
 
@@ -153,4 +171,7 @@ def unavailable(experiments: Sequence[Experiment], place: Place) -> dict[str, st
 def untuned(experiments: Iterable[Experiment], place: Place) -> int:
     """How many cells have a hand-made optimizer whose rate is not tuned."""
     cells = (cell for experiment in experiments for cell in place.cells(experiment))
-    return sum(cell.optimizer.baseline is not None and not cell.optimizer.lr_source.startswith("tuned") for cell in cells)
+    return sum(
+        cell.optimizer.baseline is not None and not cell.optimizer.lr_source.startswith("tuned")
+        for cell in cells
+    )

@@ -22,11 +22,16 @@ _DEEP = ("mnist-mlp", *(f"mnist-mlp-{depth}x20" for depth in range(2, 11)))
 
 
 def _published(
-    rows: dict[str, tuple[float, ...]], steps: int, measure: str = "final_loss", columns: tuple[str, ...] = _COLUMNS
+    rows: dict[str, tuple[float, ...]],
+    steps: int,
+    measure: str = "final_loss",
+    columns: tuple[str, ...] = _COLUMNS,
 ) -> dict[tuple[str, str, int, str], float]:
     """Rows of a table of the paper, by task."""
     return {
-        (task, label, steps, measure): value for task, row in rows.items() for label, value in zip(columns, row, strict=True)
+        (task, label, steps, measure): value
+        for task, row in rows.items()
+        for label, value in zip(columns, row, strict=True)
     }
 
 
@@ -59,7 +64,12 @@ _EXPERIMENTS = (
                 (*BASELINES, "dm", "rnnprop"),
                 ("mnist-mlp-elu",),
             ),
-            Claim("DMoptimizer does not carry over to ELU: even Adam is better.", "adam", ("dm",), ("mnist-mlp-elu",)),
+            Claim(
+                "DMoptimizer does not carry over to ELU: even Adam is better.",
+                "adam",
+                ("dm",),
+                ("mnist-mlp-elu",),
+            ),
         ),
         published=_published(
             {
@@ -81,8 +91,17 @@ _EXPERIMENTS = (
         ALL,
         figures=(Figure("Seven hidden layers", "mnist-mlp-7x20", 100),),
         claims=(
-            Claim("HyperAdam ends clearly below Adam and DMoptimizer at every depth.", PAPER, ("adam", "dm")),
-            Claim("HyperAdam ends below RNNprop with more than six layers.", PAPER, ("rnnprop",), _DEEP[6:]),
+            Claim(
+                "HyperAdam ends clearly below Adam and DMoptimizer at every depth.",
+                PAPER,
+                ("adam", "dm"),
+            ),
+            Claim(
+                "HyperAdam ends below RNNprop with more than six layers.",
+                PAPER,
+                ("rnnprop",),
+                _DEEP[6:],
+            ),
             Claim(
                 "With seven layers HyperAdam's curve is the lowest of all nine.",
                 PAPER,
@@ -102,7 +121,11 @@ _EXPERIMENTS = (
         ALL,
         figures=(Figure("One layer, small noise", "sine-lstm-small-noise", 100),),
         claims=(
-            Claim("HyperAdam ends below Adam, DMoptimizer and RNNprop on all three tasks.", PAPER, ("adam", "dm", "rnnprop")),
+            Claim(
+                "HyperAdam ends below Adam, DMoptimizer and RNNprop on all three tasks.",
+                PAPER,
+                ("adam", "dm", "rnnprop"),
+            ),
             Claim(
                 "With small noise HyperAdam's curve is the lowest of all nine.",
                 PAPER,
@@ -135,7 +158,11 @@ _EXPERIMENTS = (
             Figure("CNN-2 with dropout on CIFAR-10", "cifar10-cnn2-dropout", 100),
         ),
         claims=(
-            Claim("HyperAdam trains all four, where DMoptimizer and RNNprop do poorly or fail.", PAPER, ("dm", "rnnprop")),
+            Claim(
+                "HyperAdam trains all four, where DMoptimizer and RNNprop do poorly or fail.",
+                PAPER,
+                ("dm", "rnnprop"),
+            ),
         ),
         quick_runs=1,
         quick_steps=(8,),
@@ -190,7 +217,11 @@ _EXPERIMENTS = (
         claims=(
             Claim("HyperAdam ends below RMSProp and SGD.", PAPER, ("rmsprop", "sgd")),
             Claim("So does RNNprop.", "rnnprop", ("rmsprop", "sgd")),
-            Claim("DMoptimizer first lowers the loss, then loses it: HyperAdam ends below it.", PAPER, ("dm",)),
+            Claim(
+                "DMoptimizer first lowers the loss, then loses it: HyperAdam ends below it.",
+                PAPER,
+                ("dm",),
+            ),
         ),
         quick_steps=(200,),
     ),
@@ -211,17 +242,32 @@ _EXPERIMENTS = (
             for steps in (2_000, 10_000)
         ),
         claims=(
-            Claim("On MNIST DMoptimizer and RNNprop fail where HyperAdam trains.", PAPER, ("dm", "rnnprop"), ("mnist-cnn2",)),
+            Claim(
+                "On MNIST DMoptimizer and RNNprop fail where HyperAdam trains.",
+                PAPER,
+                ("dm", "rnnprop"),
+                ("mnist-cnn2",),
+            ),
             Claim(
                 "On MNIST HyperAdam ends a little below SGD, Adam and AdaDelta.",
                 PAPER,
                 ("sgd", "adam", "adadelta"),
                 ("mnist-cnn2",),
             ),
-            Claim("On CIFAR-10 Adam is ahead of HyperAdam after 2,000 steps.", "adam", (PAPER,), ("cifar10-cnn2",), 2_000),
+            Claim(
+                "On CIFAR-10 Adam is ahead of HyperAdam after 2,000 steps.",
+                "adam",
+                (PAPER,),
+                ("cifar10-cnn2",),
+                2_000,
+            ),
             Claim("So is RMSProp.", "rmsprop", (PAPER,), ("cifar10-cnn2",), 2_000),
             Claim(
-                "After 10,000 steps on CIFAR-10 HyperAdam is below both.", PAPER, ("adam", "rmsprop"), ("cifar10-cnn2",), 10_000
+                "After 10,000 steps on CIFAR-10 HyperAdam is below both.",
+                PAPER,
+                ("adam", "rmsprop"),
+                ("cifar10-cnn2",),
+                10_000,
             ),
             Claim(
                 "On CIFAR-10 DMoptimizer and RNNprop hardly lower the loss.",
@@ -264,17 +310,32 @@ _EXPERIMENTS = (
                 ("dm", "rnnprop"),
                 measure="test_top1",
             ),
-            Claim("The test loss is lower with HyperAdam than with Adam.", PAPER, ("adam",), measure="test_loss"),
+            Claim(
+                "The test loss is lower with HyperAdam than with Adam.",
+                PAPER,
+                ("adam",),
+                measure="test_loss",
+            ),
         ),
         published=(
-            _published({"mnist-cnn1": (0.10, 2.30, 0.36, 0.05), "mnist-cnn2": (0.09, 2.30, 2.30, 0.07)}, 10_000, "test_loss")
+            _published(
+                {"mnist-cnn1": (0.10, 2.30, 0.36, 0.05), "mnist-cnn2": (0.09, 2.30, 2.30, 0.07)},
+                10_000,
+                "test_loss",
+            )
             | _published(
-                {"mnist-cnn1": (0.9850, 0.1010, 0.9646, 0.9848), "mnist-cnn2": (0.9898, 0.1135, 0.1137, 0.9902)},
+                {
+                    "mnist-cnn1": (0.9850, 0.1010, 0.9646, 0.9848),
+                    "mnist-cnn2": (0.9898, 0.1135, 0.1137, 0.9902),
+                },
                 10_000,
                 "test_top1",
             )
             | _published(
-                {"mnist-cnn1": (0.9959, 0.2038, 0.9903, 0.9963), "mnist-cnn2": (0.9980, 0.2145, 0.2169, 0.9978)},
+                {
+                    "mnist-cnn1": (0.9959, 0.2038, 0.9903, 0.9963),
+                    "mnist-cnn2": (0.9980, 0.2145, 0.2169, 0.9978),
+                },
                 10_000,
                 "test_top2",
             )
@@ -331,7 +392,11 @@ _EXPERIMENTS = (
                 "j20",
                 tuple(f"j{j}" for j in CANDIDATES if j != 20),
             ),
-            *(Claim(f"{j} candidates are better than one.", f"j{j}", ("j1",)) for j in CANDIDATES if j not in (1, 20)),
+            *(
+                Claim(f"{j} candidates are better than one.", f"j{j}", ("j1",))
+                for j in CANDIDATES
+                if j not in (1, 20)
+            ),
         ),
     ),
     Experiment(
@@ -356,8 +421,22 @@ _EXPERIMENTS = (
                 1,
                 "seconds_per_step",
             ),
-            Claim("… and faster than RNNprop's.", PAPER, ("rnnprop",), ("mnist-mlp-9x20",), 1, "seconds_per_step"),
-            Claim("Adam's is faster than HyperAdam's.", "adam", (PAPER,), ("mnist-mlp-9x20",), 1, "seconds_per_step"),
+            Claim(
+                "… and faster than RNNprop's.",
+                PAPER,
+                ("rnnprop",),
+                ("mnist-mlp-9x20",),
+                1,
+                "seconds_per_step",
+            ),
+            Claim(
+                "Adam's is faster than HyperAdam's.",
+                "adam",
+                (PAPER,),
+                ("mnist-mlp-9x20",),
+                1,
+                "seconds_per_step",
+            ),
             Claim(
                 "HyperAdam is sooner at the lowest loss that Adam reaches.",
                 PAPER,
@@ -368,8 +447,12 @@ _EXPERIMENTS = (
             ),
         ),
         published=(
-            _published({"mnist-mlp-9x20": (0.0023, 0.0039, 0.0033)}, 1, "seconds_per_step", _COLUMNS[1:])
-            | _published({"mnist-mlp-8x20": (28.97, 26.33)}, 10_000, "seconds_to_loss", ("adam", PAPER))
+            _published(
+                {"mnist-mlp-9x20": (0.0023, 0.0039, 0.0033)}, 1, "seconds_per_step", _COLUMNS[1:]
+            )
+            | _published(
+                {"mnist-mlp-8x20": (28.97, 26.33)}, 10_000, "seconds_to_loss", ("adam", PAPER)
+            )
         ),
         quick_steps=(200,),
         timed=("mnist-mlp-9x20",),

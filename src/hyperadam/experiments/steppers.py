@@ -31,7 +31,13 @@ class Stepper(Protocol):
 class TorchStepper:
     """An optimizer of ``torch.optim`` that treats each coordinate alone: to it, all runs are one tensor."""
 
-    def __init__(self, params: Tensor, lr: float, kind: type[torch.optim.Optimizer], options: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        params: Tensor,
+        lr: float,
+        kind: type[torch.optim.Optimizer],
+        options: Mapping[str, Any],
+    ) -> None:
         self.params = params
         self._parameter = nn.Parameter(params)  # the same memory
         # the plain loop over tensors: fused momentum gives a run other bits in other company, and the gradient costs far more

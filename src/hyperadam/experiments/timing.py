@@ -31,7 +31,10 @@ QUICK_ROUNDS, QUICK_UPDATES = 3, 10
 
 
 def settings(
-    specs: Sequence[OptimizerSpec], timed: Sequence[str], results: Iterable[Result], quick: bool = False
+    specs: Sequence[OptimizerSpec],
+    timed: Sequence[str],
+    results: Iterable[Result],
+    quick: bool = False,
 ) -> dict[str, Any]:
     """All that a measurement depends on, but for the machine."""
     return {
@@ -76,11 +79,24 @@ def measure(
             entries.append(_entry(task, "", 1, "seconds_per_gradient", gradient))
             steps = sorted({result.steps for result in results if result.task == task})
             for n in steps:
-                curves = {result.label: result for result in results if result.task == task and result.steps == n}
-                step = {label: statistics.median(v) + statistics.median(gradient) for label, v in seconds.items()}
+                curves = {
+                    result.label: result
+                    for result in results
+                    if result.task == task and result.steps == n
+                }
+                step = {
+                    label: statistics.median(v) + statistics.median(gradient)
+                    for label, v in seconds.items()
+                }
                 target, reached = steps_to_reference(curves)
                 for label, at in reached.items():
-                    entry = _entry(task, label, n, "seconds_to_loss", [math.inf if at is None else at * step[label]])
+                    entry = _entry(
+                        task,
+                        label,
+                        n,
+                        "seconds_to_loss",
+                        [math.inf if at is None else at * step[label]],
+                    )
                     entries.append(entry | {"loss": target, "step": at})
     finally:
         torch.set_num_threads(threads)
@@ -103,14 +119,18 @@ def read(path: Path) -> dict[str, Any]:
         if record["format"] != FORMAT:
             raise ValueError(f"its format is {record['format']!r}, expected {FORMAT!r}")
     except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{path} is not a measurement of time ({error}): delete it and measure again") from error
+        raise ValueError(
+            f"{path} is not a measurement of time ({error}): delete it and measure again"
+        ) from error
     return record
 
 
 def values(path: Path) -> dict[tuple[str, str, int, str], float]:
     """The measured medians by task, optimizer, steps and measure, as in :attr:`~.experiment.Experiment.published`."""
     return {
-        (e["task"], e["optimizer"], e["steps"], e["measure"]): math.inf if e["value"] is None else float(e["value"])
+        (e["task"], e["optimizer"], e["steps"], e["measure"]): math.inf
+        if e["value"] is None
+        else float(e["value"])
         for e in (read(path)["measures"] if path.is_file() else [])
         if e["optimizer"]
     }
@@ -123,17 +143,35 @@ def attach(results: Sequence[Result], path: Path) -> list[Result]:
     record = read(path)
     found: dict[tuple[str, str, int], dict[str, Tensor]] = {}
     for entry in record["measures"]:
-        numbers = torch.tensor([math.inf if x is None else x for x in entry["values"]], dtype=torch.float64)
-        found.setdefault((entry["task"], entry["optimizer"], entry["steps"]), {})[entry["measure"]] = numbers
+        numbers = torch.tensor(
+            [math.inf if x is None else x for x in entry["values"]], dtype=torch.float64
+        )
+        found.setdefault((entry["task"], entry["optimizer"], entry["steps"]), {})[
+            entry["measure"]
+        ] = numbers
     with_time = [replace(r, measures=found.pop((r.task, r.label, r.steps), {})) for r in results]
     wanted = record["settings"]
     for (task, label, steps), more in found.items():
         if task in wanted["timed"] and label in wanted["optimizers"]:
             runs = len(next(iter(more.values())))
-            about = wanted["optimizers"][label] | {"task": task, "steps": steps, "seeds": list(range(runs))}
+            about = wanted["optimizers"][label] | {
+                "task": task,
+                "steps": steps,
+                "seeds": list(range(runs)),
+            }
             nothing = torch.full((runs,), math.nan)
             with_time.append(
-                Result(about, label, "", torch.empty(runs, 0), nothing, (None,) * runs, None, record["made_with"], more)
+                Result(
+                    about,
+                    label,
+                    "",
+                    torch.empty(runs, 0),
+                    nothing,
+                    (None,) * runs,
+                    None,
+                    record["made_with"],
+                    more,
+                )
             )
     return with_time
 
@@ -178,7 +216,11 @@ def _seconds(
     for _ in range(rounds):
         for label, optimizer in optimizers.items():
             seconds[label].append(_median(optimizer.step, updates))
-        gradient.append(_median(lambda: learner.loss_and_grad(start, learner.batch([0], 0)), max(1, updates // 4)))
+        gradient.append(
+            _median(
+                lambda: learner.loss_and_grad(start, learner.batch([0], 0)), max(1, updates // 4)
+            )
+        )
     return seconds, gradient
 
 
@@ -188,7 +230,10 @@ def _optimizer(spec: OptimizerSpec, learner: Any) -> torch.optim.Optimizer:
     flat = learner.init([0])[0]
     grad = 0.01 * draws.normal(draws.keys([0], "timing"), learner.p)[0].float()
     sizes = [math.prod(shape) for shape in shapes]
-    parameters = [nn.Parameter(part.view(shape).clone()) for part, shape in zip(flat.split(sizes), shapes, strict=True)]
+    parameters = [
+        nn.Parameter(part.view(shape).clone())
+        for part, shape in zip(flat.split(sizes), shapes, strict=True)
+    ]
     for parameter, part in zip(parameters, grad.split(sizes), strict=True):
         parameter.grad = part.view_as(parameter).clone()
     if spec.rule is not None:
@@ -207,16 +252,29 @@ def _median(action: Callable[[], object], times: int) -> float:
     return statistics.median(taken)
 
 
-def _entry(task: str, label: str, steps: int, measure: str, numbers: Sequence[float]) -> dict[str, Any]:
+def _entry(
+    task: str, label: str, steps: int, measure: str, numbers: Sequence[float]
+) -> dict[str, Any]:
     plain = [float(f"{x:.6g}") if math.isfinite(x) else None for x in numbers]
     middle = statistics.median(numbers)
     value = float(f"{middle:.6g}") if math.isfinite(middle) else None
-    return {"task": task, "optimizer": label, "steps": steps, "measure": measure, "value": value, "values": plain}
+    return {
+        "task": task,
+        "optimizer": label,
+        "steps": steps,
+        "measure": measure,
+        "value": value,
+        "values": plain,
+    }
 
 
 def _ratios(entries: Sequence[dict[str, Any]]) -> dict[str, dict[str, float]]:
     """The time of an update against the reference's, by task and optimizer."""
-    times = {(e["task"], e["optimizer"]): e["value"] for e in entries if e["measure"] == "seconds_per_step"}
+    times = {
+        (e["task"], e["optimizer"]): e["value"]
+        for e in entries
+        if e["measure"] == "seconds_per_step"
+    }
     ratios: dict[str, dict[str, float]] = {}
     for (task, label), value in times.items():
         if reference := times.get((task, REFERENCE)):

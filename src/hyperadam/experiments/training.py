@@ -105,7 +105,9 @@ def describe(
 ) -> dict[str, Any]:
     """All that the numbers of a training depend on, as JSON; refuses what makes no sense."""
     if steps < 1 or not len(seeds):
-        raise ValueError(f"steps and the number of runs must be at least 1, got {steps} and {len(seeds)}")
+        raise ValueError(
+            f"steps and the number of runs must be at least 1, got {steps} and {len(seeds)}"
+        )
     if final_batches is not None and final_batches < 1:
         raise ValueError(f"final_batches must be at least 1, got {final_batches}")
     if test and not hasattr(task, "test_metrics"):
@@ -124,13 +126,25 @@ def describe(
 def made_with(backend: str = "torch") -> dict[str, str]:
     """Versions of what computes results."""
     python = ".".join(platform.python_version_tuple()[:2])
-    return {"hyperadam": hyperadam.__version__, "torch": torch.__version__, "python": python, "backend": backend}
+    return {
+        "hyperadam": hyperadam.__version__,
+        "torch": torch.__version__,
+        "python": python,
+        "backend": backend,
+    }
 
 
 class _Session:
     """A training under way: chunks of runs one after the other, steps one after the other."""
 
-    def __init__(self, task: Task[Any], spec: OptimizerSpec, settings: dict[str, Any], chunk: int, progress: Progress) -> None:
+    def __init__(
+        self,
+        task: Task[Any],
+        spec: OptimizerSpec,
+        settings: dict[str, Any],
+        chunk: int,
+        progress: Progress,
+    ) -> None:
         self.task, self.spec, self.settings, self.progress = task, spec, settings, progress
         self.seeds: list[int] = settings["seeds"]
         self.steps: int = settings["steps"]
@@ -211,17 +225,25 @@ class _Session:
         except OSError:
             raise
         except Exception as error:  # a damaged file fails in torch's reader in many ways
-            raise ValueError(f"{path} is not a checkpoint that can be read: delete it and run again") from error
+            raise ValueError(
+                f"{path} is not a checkpoint that can be read: delete it and run again"
+            ) from error
         if settings != self.settings:
-            differ = ", ".join(key for key in self.settings if settings.get(key) != self.settings[key])
-            raise ValueError(f"{path} is a checkpoint of another training ({differ} differ): delete it or name another file")
+            differ = ", ".join(
+                key for key in self.settings if settings.get(key) != self.settings[key]
+            )
+            raise ValueError(
+                f"{path} is a checkpoint of another training ({differ} differ): delete it or name another file"
+            )
         self.record, self.backend = Record(*saved["record"]), saved["backend"]
         self.chunk, self.first, self.step = saved["chunk"], saved["first"], saved["step"]
         self._resume = saved if saved["params"] is not None else None
 
     def _save(self, stepper: Stepper | None, at_once: bool = False) -> None:
         """Write the checkpoint if it is time, or the training over."""
-        if self._file is None or not (at_once or time.monotonic() - self._saved_at >= self._interval):
+        if self._file is None or not (
+            at_once or time.monotonic() - self._saved_at >= self._interval
+        ):
             return
         state = {
             "settings": json.dumps(self.settings),
@@ -239,7 +261,9 @@ class _Session:
 
 
 @torch.no_grad()
-def final_loss(task: Task[Any], params: Tensor, seeds: Sequence[int], steps: int, batches: int) -> Tensor:
+def final_loss(
+    task: Task[Any], params: Tensor, seeds: Sequence[int], steps: int, batches: int
+) -> Tensor:
     """The mean loss of ``params (runs, p)`` over ``batches`` of the batches of steps ``0 … steps-1``, ``(runs,)``."""
     if batches >= steps:
         return task.final_loss(params, seeds, steps)

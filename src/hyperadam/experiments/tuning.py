@@ -48,7 +48,12 @@ class Tuning:
             "start": {"lr": self.start, "source": self.start_source},
             "settings": settings,
             "grid": [
-                {"lr": result.lr, "score": _json(score(result)), "diverged": result.diverged, "key": result.key}
+                {
+                    "lr": result.lr,
+                    "score": _json(score(result)),
+                    "diverged": result.diverged,
+                    "key": result.key,
+                }
                 for result in self.results
             ],
             "made_with": self.best.made_with,
@@ -81,7 +86,9 @@ def tune(
     """
     spec = optimizers.find(optimizer, task, steps)
     start, usual = Rate(spec.lr, spec.lr_source), 0
-    if spec.baseline is not None and spec.lr_source != "given":  # and not from what an earlier tuning found
+    if (
+        spec.baseline is not None and spec.lr_source != "given"
+    ):  # and not from what an earlier tuning found
         start = starting_rate(spec.name, task, steps, spec.baseline.start)
         # on a plateau a low rate looks best from nearby, and one that leaves the plateau lies far off
         usual = 2 * round(math.log2(spec.baseline.start / start.lr))
@@ -95,7 +102,13 @@ def tune(
     def best() -> int:
         # among equals the nearest to the start; but if every rate diverged, the lowest is the nearest to one that does not
         losses = {point: score(result) for point, result in tried.items()}
-        return min(tried, key=lambda point: (losses[point], abs(point) if math.isfinite(losses[point]) else point))
+        return min(
+            tried,
+            key=lambda point: (
+                losses[point],
+                abs(point) if math.isfinite(losses[point]) else point,
+            ),
+        )
 
     for point in range(min(0, usual) - 2 * SPAN, max(0, usual) + 2 * SPAN + 1, 2):
         try_at(point)
@@ -103,7 +116,9 @@ def tune(
         try_at(best() - 2 if best() == min(tried) else best() + 2)
     if not math.isfinite(score(tried[best()])):
         lowest, highest = (f"{tried[point].lr:g}" for point in (min(tried), max(tried)))
-        raise ValueError(f"{spec.name} diverged on {task} at every learning rate from {lowest} to {highest}")
+        raise ValueError(
+            f"{spec.name} diverged on {task} at every learning rate from {lowest} to {highest}"
+        )
     at_edge = best() in (min(tried), max(tried))
     middle = best()
     for point in (middle - 1, middle + 1):

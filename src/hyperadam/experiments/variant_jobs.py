@@ -35,7 +35,12 @@ class VariantJob(Job):
     @property
     def work(self) -> float:
         settings = self.variant.settings
-        return UPDATE * settings.updates * settings.rollouts * float(settings.config.get("candidates", 20))
+        return (
+            UPDATE
+            * settings.updates
+            * settings.rollouts
+            * float(settings.config.get("candidates", 20))
+        )
 
     @property
     def key(self) -> str:
@@ -50,13 +55,17 @@ class VariantJob(Job):
     def done(self) -> bool:
         """Whether weights made with these very settings are there."""
         try:
-            return bool(self.path.is_file() and load_rule(str(self.path)).provenance.get("key") == self.key)
+            return bool(
+                self.path.is_file() and load_rule(str(self.path)).provenance.get("key") == self.key
+            )
         except WeightsError:
             return False
 
     def compute(self, folder: Path, progress: Callable[[float], None]) -> bytes:
         out = folder / "ablations" / f"{self.variant.file}.{self.key}"
-        torch.set_flush_denormal(True)  # vanishing gradients leave subnormal moments, which are slow
+        torch.set_flush_denormal(
+            True
+        )  # vanishing gradients leave subnormal moments, which are slow
         try:
             trainer = Trainer(self.variant.settings, out)
             if trainer.update == 0:
@@ -74,7 +83,11 @@ class VariantJob(Job):
             torch.set_flush_denormal(False)
         best = out / f"best{SUFFIX}"
         rule = load_rule(str(best))
-        rule.provenance |= {"made_by": "hyperadam reproduce", "key": self.key, "seconds": round(trainer.seconds)}
+        rule.provenance |= {
+            "made_by": "hyperadam reproduce",
+            "key": self.key,
+            "seconds": round(trainer.seconds),
+        }
         rule.save(best)
         return best.read_bytes()
 

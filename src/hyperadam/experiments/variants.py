@@ -21,7 +21,11 @@ class Variant(NamedTuple):
 
     def coarse(self) -> Variant:
         """The quick version, hardly trained at all."""
-        return self._replace(settings=replace(self.settings, updates=10, exact_from=5, validation_runs=2, validation_steps=20))
+        return self._replace(
+            settings=replace(
+                self.settings, updates=10, exact_from=5, validation_runs=2, validation_steps=20
+            )
+        )
 
 
 def _variant(file: str, config: dict[str, Any] | None = None, **changes: Any) -> Variant:
@@ -35,7 +39,9 @@ VARIANTS: dict[str, Variant] = {
     "full": _FULL,
     "no-lstm": _variant("no-lstm", {"lstm": False}),
     "no-preprocessing": _variant("no-preprocessing", {"preprocess": False}),
-    "no-lstm-no-preprocessing": _variant("no-lstm-no-preprocessing", {"lstm": False, "preprocess": False}),
+    "no-lstm-no-preprocessing": _variant(
+        "no-lstm-no-preprocessing", {"lstm": False, "preprocess": False}
+    ),
     "no-scaling": _variant("no-scaling", scaling=False),
     "no-convex": _variant("no-convex", convex=False),
     "no-scaling-no-convex": _variant("no-scaling-no-convex", scaling=False, convex=False),

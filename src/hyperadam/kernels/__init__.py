@@ -1,8 +1,18 @@
-"""How a rule is stepped: one contract, the rule itself on tiles as its reference, and faster backends."""
+"""How a rule is stepped: one contract, the rule itself in tiles, and faster backends."""
 
 from hyperadam.kernels.base import Batch, Kernel, Motion, Part
 from hyperadam.kernels.choice import available, make_kernel, make_tape
 from hyperadam.kernels.stepper import RuleStepper
 from hyperadam.kernels.tape import Tape
 
-__all__ = ["Batch", "Kernel", "Motion", "Part", "RuleStepper", "Tape", "available", "make_kernel", "make_tape"]
+__all__ = [
+    "Batch",
+    "Kernel",
+    "Motion",
+    "Part",
+    "RuleStepper",
+    "Tape",
+    "available",
+    "make_kernel",
+    "make_tape",
+]

@@ -1,4 +1,7 @@
-"""The contract of a step: sums, then the step, over the parts of a vector. Here for every rule, in tiles of torch."""
+"""The contract of a step: sums, then the step, over the parts of a vector.
+
+Here for every rule, in tiles of torch.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,8 @@ from torch import Tensor
 
 from hyperadam.rules.base import Sums, UpdateRule
 
-#: Coordinates a tile, by type of device. On a CPU its temporaries, a few megabytes, stay in the second-level cache; on
-#: a GPU a tile must keep thousands of cores busy, and may take a few hundred.
+#: Coordinates a tile, by type of device. On a CPU its temporaries, a few megabytes, stay in the
+#: second-level cache. Elsewhere a tile must keep thousands of cores busy.
 TILE = {"cpu": 4096}
 DEVICE_TILE = 2**18
 
@@ -20,8 +23,8 @@ DEVICE_TILE = 2**18
 class Part(NamedTuple):
     """One tensor's share of the vector: ``n`` coordinates for each of some independent runs.
 
-    Shapes do not matter, only what lies in memory: every tensor is contiguous, the parameter and its gradient are read
-    as ``(runs, n)``, and each field of the state as ``(runs, rows, n)``.
+    Shapes do not matter, only what lies in memory. Every tensor is contiguous. The parameter and
+    its gradient are read as ``(runs, n)``, each field of the state as ``(runs, rows, n)``.
     """
 
     param: Tensor
@@ -48,20 +51,22 @@ class Batch:
 
 
 class Kernel:
-    """A rule's step for optimizers and steppers: no graph, state and parameters overwritten in place.
+    """A rule's step for optimizers and steppers: no graph, state and parameters overwritten.
 
     ::
 
-        batch = kernel.admit(parts)    # the door: what cannot be stepped is refused here, once for many steps
+        batch = kernel.admit(parts)    # the door, once for many steps
         kernel.take(batch, grads)      # the door for gradients, at every step
         sums = rule.total_sums(lambda earlier: kernel.sums(batch, earlier))
         kernel.step_(batch, sums, motions)
 
-    Behind the door nobody checks again. All parts lie on the kernel's device, which is the rule's.
+    What cannot be stepped is refused at the door. Behind it nobody checks again. All parts lie on
+    the kernel's device, which is the rule's.
     """
 
     name = "torch"
-    #: The dtypes of gradients and parameters that are read and written as they are; ``None``: any floating one.
+    #: The dtypes of gradients and parameters that are read and written as they are;
+    #: ``None``: any floating one.
     dtypes: ClassVar[tuple[torch.dtype, ...] | None] = None
 
     def __init__(
@@ -70,12 +75,16 @@ class Kernel:
         state_dtype: torch.dtype | None = None,
         forward: Callable[..., Any] | None = None,
     ) -> None:
-        """``state_dtype`` is the rule's own unless given. ``forward`` may compute the rule's step in its stead, and
-        overwrite the state it is given."""
+        """``state_dtype`` is the rule's own unless given. ``forward`` may compute the rule's step
+        in its stead, and overwrite the state it is given."""
         self.rule = rule
         self._forward = forward or rule
         like = next(rule.parameters())
-        self.device, self.dtype, self.state_dtype = like.device, like.dtype, state_dtype or like.dtype
+        self.device, self.dtype, self.state_dtype = (
+            like.device,
+            like.dtype,
+            state_dtype or like.dtype,
+        )
         self._rows = tuple(rule.state_rows().values())
 
     def admit(self, parts: Iterable[Part], runs: int = 1) -> Any:
@@ -91,11 +100,13 @@ class Kernel:
         """Check the gradients of the batch's parts and lay them in."""
         for part, grad in zip(batch.parts, grads, strict=True):
             self._check_tensor("gradient", grad, part.param.numel())
-        batch.grads = [grad.view_as(part.param) for part, grad in zip(batch.parts, grads, strict=True)]
+        batch.grads = [
+            grad.view_as(part.param) for part, grad in zip(batch.parts, grads, strict=True)
+        ]
 
     @torch.no_grad()
     def largest(self, batch: Any) -> list[float]:
-        """The largest size among each gradient's entries; not a number or infinite if one of them is."""
+        """The largest size among each gradient's entries; not finite if one of them is not."""
         # the extremes tell without a temporary of the gradient's size; they are read back once
         extremes = [torch.stack(torch.aminmax(g)).to(self.dtype) for g in batch.grads if g.numel()]
         found = iter(torch.stack(extremes).abs().amax(dim=1).cpu().tolist() if extremes else [])
@@ -103,9 +114,11 @@ class Kernel:
 
     @torch.no_grad()
     def sums(self, batch: Any, earlier: Sums) -> Tensor:
-        """The next round's sums of squares over all parts, ``(runs, columns)`` in float64, given earlier rounds' totals."""
+        """The next round's sums of squares over all parts, ``(runs, columns)`` in float64."""
         with self._full_precision():
-            shares = [self.rule.column_sums(g, state, earlier) for _, _, _, g, state in self._tiles(batch)]
+            shares = [
+                self.rule.column_sums(g, state, earlier) for _, _, _, g, state in self._tiles(batch)
+            ]
         return torch.stack(shares).sum(0)
 
     @torch.no_grad()
@@ -121,21 +134,21 @@ class Kernel:
                     store(old[..., here], value, motion.seed + 31 * field + 1009 * here.start)
             w = part.param[:, here]
             if motion.decay:
-                # decay joins the update so that the parameter is rounded once: p * (1 - lr * decay) is p in bfloat16
+                # joined to the update so that the parameter is rounded once:
+                # p * (1 - lr * decay) is p in bfloat16
                 update = update.add(w, alpha=motion.decay)
             w.add_(update, alpha=-motion.lr)
         batch.grads = ()
 
     def _full_precision(self) -> AbstractContextManager[Any]:
-        """Where a user's autocast does not reach: it would round the rule's products to half precision."""
+        """Where a user's autocast does not reach: it would round the rule's products."""
         device = self.device.type
         on = torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
         return torch.autocast(device, enabled=False) if on else nullcontext()
 
     def _tiles(self, batch: Batch) -> Iterator[tuple[int, slice, Part, Tensor, Any]]:
-        """Each tile of each part: the part's number, where, the part, and the tile's gradient and state in the rule's dtype.
-
-        A part of no coordinates is one empty tile."""
+        """Each tile of each part: the part's number, where, the part, and the tile's gradient and
+        state in the rule's dtype. A part of no coordinates is one empty tile."""
         width = max(1, TILE.get(self.device.type, DEVICE_TILE) // batch.runs)
         for number, (part, grad) in enumerate(zip(batch.parts, batch.grads, strict=True)):
             for start in range(0, max(grad.shape[1], 1), width):
@@ -157,24 +170,34 @@ class Kernel:
 
     def _check_tensor(self, name: str, x: Tensor, size: int) -> None:
         if not x.is_floating_point() or (self.dtypes is not None and x.dtype not in self.dtypes):
-            raise ValueError(f"{name} has dtype {x.dtype}, which backend {self.name!r} does not take")
+            raise ValueError(
+                f"{name} has dtype {x.dtype}, which backend {self.name!r} does not take"
+            )
         if x.device != self.device:
             raise ValueError(f"{name} is on {x.device}, expected it on {self.device}")
         if x.numel() != size:
             raise ValueError(f"{name} has shape {tuple(x.shape)}, expected {size} entries")
         if not x.is_contiguous():
-            raise ValueError(f"{name} must be contiguous, got strides {x.stride()} for shape {tuple(x.shape)}")
+            raise ValueError(
+                f"{name} must be contiguous, got strides {x.stride()} for shape {tuple(x.shape)}"
+            )
 
 
 def store(target: Tensor, value: Tensor, seed: int) -> None:
-    """Copy ``value`` into ``target``, rounding stochastically to bfloat16: to nearest would stall slow moving averages."""
+    """Copy ``value`` into ``target``, rounded by chance if that is bfloat16.
+
+    To the nearest, slow moving averages would stall."""
     if target.dtype == torch.bfloat16 and value.numel():
         noise = _noise(value.shape, seed, value.device)
-        value = (value.float().contiguous().view(torch.int32) + noise).bitwise_and(-65536).view(torch.float32)
+        value = (
+            (value.float().contiguous().view(torch.int32) + noise)
+            .bitwise_and(-65536)
+            .view(torch.float32)
+        )
     target.copy_(value)
 
 
 def _noise(shape: torch.Size, seed: int, device: torch.device) -> Tensor:
-    """Uniform integers in [0, 65536) that depend on ``seed`` and position alone, so that a resumed run repeats them."""
+    """Uniform integers in [0, 65536) that a resumed run repeats: by ``seed`` and position alone."""
     generator = torch.Generator(device).manual_seed(seed)
     return torch.randint(0, 65536, shape, generator=generator, device=device, dtype=torch.int32)

@@ -1,4 +1,4 @@
-"""Which backend steps a rule: by its kind, and by the device and dtype that its weights are on and in."""
+"""Which backend steps a rule: by its kind, and the device and dtype of its weights."""
 
 from __future__ import annotations
 
@@ -20,19 +20,22 @@ from hyperadam.rules.layers import LSTM
 def available() -> tuple[str, ...]:
     """The backends this machine has, in the order that "auto" prefers them.
 
-    "avx512", "avx2" and "portable" are C++ for different processors; "triton" is for GPUs, and there if triton and a GPU
-    are; "torch" is the rule itself, in tiles, for any device and dtype.
+    "avx512", "avx2" and "portable" are C++ for different processors. "triton" is for GPUs, and
+    there if triton and a GPU are. "torch" is the rule itself, in tiles, for any device and dtype.
     """
     triton = ("triton",) if find_spec("triton") is not None and torch.cuda.is_available() else ()
     return (*native.available(), *triton, "torch")
 
 
-def make_kernel(rule: UpdateRule[Any], backend: str = "auto", state_dtype: torch.dtype | None = None) -> Kernel:
+def make_kernel(
+    rule: UpdateRule[Any], backend: str = "auto", state_dtype: torch.dtype | None = None
+) -> Kernel:
     """The in-place step of ``rule``, on the device and in the dtype of its weights.
 
-    ``backend`` is one of :func:`available` or "auto": what the environment variable ``HYPERADAM_BACKEND`` names if it
-    fits, else the first that does. In C++ are HyperAdam's whole step and other rules' LSTM layers, in float32 on the CPU;
-    what has neither is left to torch. ``state_dtype`` is the dtype of the state where it is not the rule's own.
+    ``backend`` is one of :func:`available` or "auto": what the environment variable
+    ``HYPERADAM_BACKEND`` names if it fits, else the first that does. In C++ are HyperAdam's whole
+    step and other rules' LSTM layers, in float32 on the CPU. What has neither is left to torch.
+    ``state_dtype`` is the dtype of the state where it is not the rule's own.
     """
     name = _choose(rule, backend)
     if name == "torch":
@@ -49,7 +52,7 @@ def make_kernel(rule: UpdateRule[Any], backend: str = "auto", state_dtype: torch
 
 
 def make_tape(rule: UpdateRule[Any], backend: str = "auto") -> Tape:
-    """A tape for meta-training ``rule``: on HyperAdam's kernel in C++, else by autograd, with LSTM layers in C++."""
+    """A tape for meta-training ``rule``: HyperAdam's in C++, else autograd with layers in C++."""
     name = _choose(rule, backend)
     if name in ("torch", "triton"):
         return Tape(rule)
@@ -63,14 +66,17 @@ def _choose(rule: UpdateRule[Any], backend: str) -> str:
     wish = os.environ.get("HYPERADAM_BACKEND", "auto") if backend == "auto" else backend
     choices = available()
     if wish != "auto" and wish not in choices:
-        raise ValueError(f"backend must be 'auto' or one of {', '.join(choices)} on this machine, got {wish!r}")
+        raise ValueError(
+            f"backend must be 'auto' or one of {', '.join(choices)} on this machine, got {wish!r}"
+        )
     like = next(rule.parameters())
     fitting = [name for name in choices if _fits(name, like.device.type, like.dtype, rule)]
     if wish in fitting:
         return wish
     if backend != "auto" and _is_in_cpp(rule):
         raise ValueError(
-            f"backend {backend!r} cannot step {rule.kind} in {like.dtype} on {like.device}, only {', '.join(fitting)} can"
+            f"backend {backend!r} cannot step {rule.kind} in {like.dtype} on {like.device}, "
+            f"only {', '.join(fitting)} can"
         )
     return fitting[0]
 
@@ -85,4 +91,6 @@ def _fits(name: str, device: str, dtype: torch.dtype, rule: UpdateRule[Any]) -> 
 
 def _is_in_cpp(rule: UpdateRule[Any]) -> bool:
     """Whether all of the rule is in C++, or at least its LSTM layers."""
-    return isinstance(rule, HyperAdamRule) or any(isinstance(layer, LSTM) for layer in rule.children())
+    return isinstance(rule, HyperAdamRule) or any(
+        isinstance(layer, LSTM) for layer in rule.children()
+    )

@@ -1,4 +1,7 @@
-"""How busy the machine is. Threads that wait for each other must all get their turn, which on a busy one takes long."""
+"""How busy the machine is.
+
+Threads that wait for each other must all get their turn, which on a busy machine takes long.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ def cores() -> int:
 
 
 def load() -> float:
-    """How many processes wanted a core over the last minute, on average; nought where the system does not tell."""
+    """How many processes wanted a core over the last minute; nought if the system does not tell."""
     try:
         return os.getloadavg()[0]
     except (AttributeError, OSError):
@@ -23,7 +26,7 @@ def load() -> float:
 
 
 def is_busy() -> bool:
-    """Whether more processes want a core than there are cores, by half at least; looked up once a second."""
+    """Whether half as many again want a core as there are; looked up once a second."""
     global _seen
     now = time.monotonic()
     if now - _seen[0] > 1:
@@ -32,5 +35,5 @@ def is_busy() -> bool:
 
 
 def spare_cores() -> int:
-    """The cores that nobody else was using, at least one: how many threads a program that starts now should take."""
+    """The cores that nobody was using, at least one: threads for a program that starts now."""
     return max(1, round(cores() - load()))

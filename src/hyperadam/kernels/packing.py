@@ -11,7 +11,8 @@ from hyperadam.rules.hyperadam import HyperAdamRule
 
 
 class Weights(NamedTuple):
-    """Each matrix with its bias column: preprocessing, LSTM on ``[x; s]``, both decay rates on ``[m'; s]``, weight field.
+    """Each matrix with its bias column: preprocessing, LSTM on ``[x; s]``, both decay rates on
+    ``[m'; s]``, weight field.
 
     A part that the rule's options leave out has no rows."""
 
@@ -43,11 +44,19 @@ def pack(rule: HyperAdamRule) -> Weights:
 
 def unpack(rule: HyperAdamRule, packed: Weights) -> list[Tensor]:
     """What :func:`pack` joined taken apart again, in the order of ``rule.parameters()``."""
-    parts: dict[str, Tensor] = {"theta_p": packed.theta_p, "b_p": packed.b_p, "theta_q": packed.theta_q, "b_q": packed.b_q}
+    parts: dict[str, Tensor] = {
+        "theta_p": packed.theta_p,
+        "b_p": packed.b_p,
+        "theta_q": packed.theta_q,
+        "b_q": packed.b_q,
+    }
     parts["theta_u"], parts["theta_r"] = packed.theta_d.chunk(2)
     parts["b_u"], parts["b_r"] = packed.b_d.chunk(2)
     if rule.lstm:
         inputs = rule.lstm.theta_x.shape[1]
-        parts["lstm.theta_x"], parts["lstm.theta_s"] = packed.theta_l[:, :inputs], packed.theta_l[:, inputs:]
+        parts["lstm.theta_x"], parts["lstm.theta_s"] = (
+            packed.theta_l[:, :inputs],
+            packed.theta_l[:, inputs:],
+        )
         parts["lstm.b"] = packed.b_l
     return [parts[name] for name, _ in rule.named_parameters()]

@@ -14,10 +14,16 @@ from hyperadam.rules.base import UpdateRule
 
 
 class RuleStepper:
-    """Steps ``params (runs, p)`` in place. A run's numbers are the same, to the bit, in any company (but for the
-    rounding of a bfloat16 state, which depends on a run's place)."""
+    """Steps ``params (runs, p)`` in place. A run's numbers are the same, to the bit, in any company
+    (but for the rounding of a bfloat16 state, which depends on a run's place)."""
 
-    def __init__(self, params: Tensor, lr: float, rule: UpdateRule[Any], state_dtype: torch.dtype | None = None) -> None:
+    def __init__(
+        self,
+        params: Tensor,
+        lr: float,
+        rule: UpdateRule[Any],
+        state_dtype: torch.dtype | None = None,
+    ) -> None:
         self.params, self.lr, self.rule = params, lr, copy.deepcopy(rule).requires_grad_(False)
         self.kernel = make_kernel(self.rule, state_dtype=state_dtype)
         # a rule without norms knows no vectors, only coordinates: all runs are then one long vector
@@ -38,10 +44,12 @@ class RuleStepper:
         self._steps += 1
         self.kernel.take(self._batch, [grad.contiguous()])
         sums = self.rule.total_sums(lambda earlier: self.kernel.sums(self._batch, earlier))
-        self.kernel.step_(self._batch, sums, [Motion(self.lr * self.rule.pace(self._steps), seed=self._steps)])
+        self.kernel.step_(
+            self._batch, sums, [Motion(self.lr * self.rule.pace(self._steps), seed=self._steps)]
+        )
 
     def state_dict(self) -> dict[str, Any]:
-        """What :meth:`load_state_dict` needs to go on exactly here; loads with ``weights_only=True``."""
+        """What :meth:`load_state_dict` needs to go on here; loads with ``weights_only=True``."""
         return {"steps": self._steps} | dict(zip(self.rule.state_rows(), self._state, strict=True))
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""A period of steps recorded and gone through backwards by hand: truncated back-propagation on memory that is kept."""
+"""A period of steps recorded and gone back through: truncated back-propagation by hand."""
 
 from __future__ import annotations
 
@@ -25,8 +25,9 @@ class Tape:
         d_grad = tape.step_back(d_update)     # backwards, once for each step
         tape.gradients()                      # of the rule's parameters, summed over the period
 
-    What happens between the steps, that is the learner, is the caller's affair, and so no graph of the learner is kept.
-    This one serves every rule by autograd over single steps, of the rule itself or of a ``forward`` in its stead.
+    What happens between the steps, that is the learner, is the caller's affair: no graph of it is
+    kept. This one serves every rule by autograd over single steps, of the rule itself or of a
+    ``forward`` in its stead.
     """
 
     def __init__(self, rule: UpdateRule[Any], forward: Callable[..., Any] | None = None) -> None:
@@ -39,7 +40,7 @@ class Tape:
 
     @property
     def state(self) -> Any:
-        """The state after the last recorded step. Valid until the next period: copy what must stay."""
+        """The state after the last step. Valid until the next period: copy what must stay."""
         return self._state
 
     def start(self, state: Any) -> None:
@@ -50,7 +51,7 @@ class Tape:
         self._gradients = [torch.zeros_like(x) for x in self.rule.parameters()]
 
     def step(self, grad: Tensor) -> Tensor:
-        """One step of the rule: ``grad (..., p)`` to the update ``(..., p)``, both without a graph."""
+        """One step of the rule: ``grad (..., p)`` to the update ``(..., p)``, without a graph."""
         with torch.enable_grad():
             g = grad.detach().requires_grad_()
             old = self.rule.State(*(x.detach().requires_grad_() for x in self._state))
@@ -79,7 +80,7 @@ class Tape:
 
 
 class NativeTape(Tape):
-    """The tape of HyperAdam's kernel in C++: memory for the states of a period and their adjoints, kept for the next one."""
+    """The tape of HyperAdam's kernel in C++, on memory that is kept for the next period."""
 
     def __init__(self, kernel: NativeKernel) -> None:
         super().__init__(kernel.rule)
@@ -93,7 +94,10 @@ class NativeTape(Tape):
         if not self._states or kinds != [(x.shape, x.dtype) for x in self._states[0]]:
             # a step back may overwrite the adjoints that it reads, unless it must read them twice
             self._states, adjoint = [_like(state)], _like(state)
-            self._adjoints = [adjoint, _like(state) if self.kernel.rule.normalize_state else adjoint]
+            self._adjoints = [
+                adjoint,
+                _like(state) if self.kernel.rule.normalize_state else adjoint,
+            ]
         for target, value in zip(self._states[0], state, strict=True):
             target.copy_(value.detach())
         for x in self._adjoints[0]:
@@ -123,7 +127,9 @@ class NativeTape(Tape):
         d_new, d_old = self._adjoints
         d_grad = torch.empty_like(g)
         d_update = d_update.detach().contiguous()
-        d_weights = self.kernel.step_back(batch, sums, self._admit(d_new, d_update, d_update), self._admit(d_old, d_grad, g))
+        d_weights = self.kernel.step_back(
+            batch, sums, self._admit(d_new, d_update, d_update), self._admit(d_old, d_grad, g)
+        )
         for total, d in zip(self._gradients, unpack(self.kernel.rule, d_weights), strict=True):
             total += d
         self._adjoints.reverse()
@@ -136,4 +142,6 @@ class NativeTape(Tape):
 
 
 def _like(state: HyperAdamState) -> HyperAdamState:
-    return HyperAdamState(*(torch.empty_like(x, memory_format=torch.contiguous_format) for x in state))
+    return HyperAdamState(
+        *(torch.empty_like(x, memory_format=torch.contiguous_format) for x in state)
+    )

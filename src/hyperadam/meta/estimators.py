@@ -32,7 +32,9 @@ class Period(NamedTuple):
 class Estimator(Protocol):
     """Advances a rollout by a period and says how the rule's parameters should change."""
 
-    def __call__(self, tape: Tape, learner: Learner, start: Position, steps: int, lr: float) -> Period: ...
+    def __call__(
+        self, tape: Tape, learner: Learner, start: Position, steps: int, lr: float
+    ) -> Period: ...
 
 
 class BPTT:
@@ -47,7 +49,9 @@ class BPTT:
     def __init__(self, exact: bool = False, last: bool = False, relative: bool = False) -> None:
         self.exact, self.last, self.relative = exact, last, relative
 
-    def __call__(self, tape: Tape, learner: Learner, start: Position, steps: int, lr: float) -> Period:
+    def __call__(
+        self, tape: Tape, learner: Learner, start: Position, steps: int, lr: float
+    ) -> Period:
         params, grad = start.params, start.grad
         tape.start(tape.rule.State(*start.state))
         losses: list[Tensor] = []
@@ -55,7 +59,9 @@ class BPTT:
         for t in range(1, steps + 1):
             params = params - lr * tape.step(grad.detach())
             # the last gradient is read by the next period's rule: nothing of this one comes after it
-            loss, grad, point = learner.loss_and_grad(params, start.step + t, graph=self.exact and t < steps)
+            loss, grad, point = learner.loss_and_grad(
+                params, start.step + t, graph=self.exact and t < steps
+            )
             losses.append(loss)
             visited.append((grad, point))
         state = tuple(x.clone() for x in tape.state)
@@ -64,7 +70,9 @@ class BPTT:
         for t in range(steps, 0, -1):
             grad_t, point = visited.pop()
             weight = float(t == steps) if self.last else 1 / steps
-            d_params = d_params + (weight / losses[t - 1] if self.relative else weight) * grad_t.detach()
+            d_params = (
+                d_params + (weight / losses[t - 1] if self.relative else weight) * grad_t.detach()
+            )
             if self.exact and t < steps:
                 (through,) = torch.autograd.grad(grad_t, point, d_grad)
                 d_params = d_params + through

@@ -23,7 +23,9 @@ class Learner:
     ``c1 = exp(U(-3, 3))``, ``c2 = exp(U(-1, 1))`` and the bottom of ``h(z) = mean(min((z - η)², 10))`` are drawn from the seed.
     """
 
-    def __init__(self, task: Task[Any], seed: int, scaling: bool = True, convex: bool = True) -> None:
+    def __init__(
+        self, task: Task[Any], seed: int, scaling: bool = True, convex: bool = True
+    ) -> None:
         self.task, self.seeds = task, [seed]
         k = CONVEX_SIZE if convex else 0
         self.p = task.p + k
@@ -46,7 +48,9 @@ class Learner:
             loss = loss + (z - self.bottom).square().clamp(max=CONVEX_LIMIT).mean()
         return loss
 
-    def loss_and_grad(self, params: Tensor, step: int, graph: bool = False) -> tuple[Tensor, Tensor, Tensor]:
+    def loss_and_grad(
+        self, params: Tensor, step: int, graph: bool = False
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """Loss, gradient ``(1, p)``, and the point they were taken at; with ``graph`` the gradient can be differentiated."""
         with torch.enable_grad():
             point = params.detach().requires_grad_()

@@ -19,8 +19,14 @@ def join() -> None:
     if "RANK" not in environment or dist.is_initialized():
         return
     rank, ranks = int(environment["RANK"]), int(environment["WORLD_SIZE"])
-    hosted = environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True"  # by torchrun itself, not by rank 0
+    hosted = (
+        environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    )  # by torchrun itself, not by rank 0
     address, port = environment["MASTER_ADDR"], int(environment["MASTER_PORT"])
-    store = TCPStore(address, port, ranks, is_master=rank == 0 and not hosted, wait_for_workers=False)
+    store = TCPStore(
+        address, port, ranks, is_master=rank == 0 and not hosted, wait_for_workers=False
+    )
     attempt = environment.get("TORCHELASTIC_RESTART_COUNT", "0")
-    dist.init_process_group("gloo", store=PrefixStore(f"attempt {attempt}", store), rank=rank, world_size=ranks)
+    dist.init_process_group(
+        "gloo", store=PrefixStore(f"attempt {attempt}", store), rank=rank, world_size=ranks
+    )

@@ -23,21 +23,31 @@ class Settings:
     rule: str = _setting("hyperadam", "which rule")
     config: dict[str, Any] = field(default_factory=dict, metadata={"help": "the rule's options"})
     seed: int = _setting(0, "of the start and of all rollouts")
-    tasks: tuple[str, ...] = _setting(("mnist-mlp",), "the meta-train set; each rollout takes the next of them")
+    tasks: tuple[str, ...] = _setting(
+        ("mnist-mlp",), "the meta-train set; each rollout takes the next of them"
+    )
     scaling: bool = _setting(True, "Random Scaling")
     convex: bool = _setting(True, "Combination with a Convex function")
     updates: int = _setting(3000, "meta-updates in all")
     period: int = _setting(20, "steps between two meta-updates")
-    lengths: tuple[int, ...] = _setting((100,), "steps of a rollout; each takes one of these at random")
+    lengths: tuple[int, ...] = _setting(
+        (100,), "steps of a rollout; each takes one of these at random"
+    )
     rollouts: int = _setting(2, "rollouts that each meta-update advances by a period")
     last: bool = _setting(False, "the meta-loss is the last loss of a period, not the mean")
     relative: bool = _setting(False, "weigh each loss by 1/loss, so that late periods count")
-    exact_from: int | None = _setting(None, "update from which meta-gradients go through the learner's gradients too")
+    exact_from: int | None = _setting(
+        None, "update from which meta-gradients go through the learner's gradients too"
+    )
     lr: float = _setting(1e-3, "step size of the meta-optimizer, Adam")
     final_lr: float = _setting(1e-4, "the same at the end of the cosine")
     warmup: int = _setting(50, "updates of linear warm-up")
-    clip: float = _setting(2.0, "clip a rollout's meta-gradient to this many medians of its period's recent norms")
-    average: float = _setting(0.98, "decay of the weights' running average, which is what is validated and kept")
+    clip: float = _setting(
+        2.0, "clip a rollout's meta-gradient to this many medians of its period's recent norms"
+    )
+    average: float = _setting(
+        0.98, "decay of the weights' running average, which is what is validated and kept"
+    )
     start: str = _setting("published", "'published' (random) or 'near-adam'")
     total_weight: float = _setting(4.0, "near-adam: the sum of the combination weights")
     input_scale: float = _setting(0.1, "deviation of the first layer's weights")
@@ -64,7 +74,10 @@ class Settings:
     @property
     def preset(self) -> str | None:
         """The preset these settings are, whatever the seed; ``None`` if they are nobody's."""
-        return next((name for name, other in PRESETS.items() if replace(other, seed=self.seed) == self), None)
+        return next(
+            (name for name, other in PRESETS.items() if replace(other, seed=self.seed) == self),
+            None,
+        )
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -91,7 +104,9 @@ _RIVAL = Settings(updates=1200, rollouts=1, exact_from=0, validate_every=100)
 PRESETS: dict[str, Settings] = {
     "hyperadam": replace(_LONG, config={"decay_bound": 0.97, "warmup": 20}),
     "hyperadam-paper": _NEAR_ADAM,
-    "hyperadam-published": Settings(lr=1e-4, final_lr=1e-4, updates=350_000, rollouts=1, validate_every=500),
+    "hyperadam-published": Settings(
+        lr=1e-4, final_lr=1e-4, updates=350_000, rollouts=1, validate_every=500
+    ),
     "rnnprop": replace(_RIVAL, rule="rnnprop", last=True),
     "dm": replace(_RIVAL, rule="dm", scaling=False, convex=False),
 }

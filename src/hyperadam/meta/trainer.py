@@ -77,9 +77,13 @@ class Trainer:
     def __init__(self, settings: Settings, out: Path) -> None:
         self.settings, self.out = settings, out
         out.mkdir(parents=True, exist_ok=True)
-        self.rank, self.ranks = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
+        self.rank, self.ranks = (
+            (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
+        )
         if settings.rollouts % self.ranks:
-            raise ValueError(f"rollouts must be a multiple of the {self.ranks} ranks, got {settings.rollouts}")
+            raise ValueError(
+                f"rollouts must be a multiple of the {self.ranks} ranks, got {settings.rollouts}"
+            )
         self.rule = settings.make_rule()
         self.average = settings.make_rule().requires_grad_(False)
         self.optimizer = torch.optim.Adam(self.rule.parameters(), lr=settings.lr)
@@ -104,7 +108,9 @@ class Trainer:
         seen: list[tuple[float, ...]] = []  # slot, period index, loss, norm, diverged, nonfinite
         for i, rollout in enumerate(self.rollouts):
             index = rollout.position.step // settings.period
-            period = estimator(self.tape, rollout.learner, rollout.position, settings.period, self.rule.step_size)
+            period = estimator(
+                self.tape, rollout.learner, rollout.position, settings.period, self.rule.step_size
+            )
             loss = period.losses.mean().item()
             norm = math.sqrt(sum(x.double().square().sum().item() for x in period.gradients))
             finite = math.isfinite(norm)
@@ -125,8 +131,12 @@ class Trainer:
             parameter.grad = gradient
         self.optimizer.step()
         with torch.no_grad():
-            for average, parameter in zip(self.average.parameters(), self.rule.parameters(), strict=True):
-                average.lerp_(parameter, 1 - min(settings.average, (1 + self.update) / (10 + self.update)))
+            for average, parameter in zip(
+                self.average.parameters(), self.rule.parameters(), strict=True
+            ):
+                average.lerp_(
+                    parameter, 1 - min(settings.average, (1 + self.update) / (10 + self.update))
+                )
         self.update += 1
         self.seconds += time.perf_counter() - began
         return self._tally(seen, total)
@@ -169,7 +179,9 @@ class Trainer:
         """Linear warm-up, then a cosine from ``lr`` to ``final_lr``."""
         s = self.settings
         cosine = 0.5 * (1 + math.cos(math.pi * min(1.0, self.update / max(1, s.updates))))
-        return (s.final_lr + (s.lr - s.final_lr) * cosine) * min(1.0, (self.update + 1) / max(1, s.warmup))
+        return (s.final_lr + (s.lr - s.final_lr) * cosine) * min(
+            1.0, (self.update + 1) / max(1, s.warmup)
+        )
 
     # Rollouts ---------------------------------------------------------------------------------------------------------
 
@@ -181,11 +193,20 @@ class Trainer:
         pick = int(draws.integers(draws.keys([seed], "meta length"), len(s.lengths))[0])
         periods = max(s.lengths) // s.period if len(s.lengths) == 1 else s.lengths[pick] // s.period
         length = s.period * (1 + (periods - 1 - slot) % periods if stagger else periods)
-        learner = Learner(self.tasks[s.tasks[(slot + number) % len(s.tasks)]], seed, s.scaling, s.convex)
+        learner = Learner(
+            self.tasks[s.tasks[(slot + number) % len(s.tasks)]], seed, s.scaling, s.convex
+        )
         params = learner.init()
         state = self.rule.init_state(params)
         loss, grad, _ = learner.loss_and_grad(params, 0)
-        return Rollout(slot, number, learner, length, loss.item(), Position(params, tuple(state), 0, loss, grad))
+        return Rollout(
+            slot,
+            number,
+            learner,
+            length,
+            loss.item(),
+            Position(params, tuple(state), 0, loss, grad),
+        )
 
     def _seed(self, slot: int, number: int) -> int:
         return int(draws.keys([self.settings.seed], f"rollout {slot}", number)[0])
@@ -198,7 +219,11 @@ class Trainer:
         s, task = self.settings, self.tasks[self.settings.tasks[0]]
 
         def mean(scaled: bool) -> float:
-            return float(final_losses(self.average, task, s.validation_runs, s.validation_steps, scaled).mean())
+            return float(
+                final_losses(
+                    self.average, task, s.validation_runs, s.validation_steps, scaled
+                ).mean()
+            )
 
         plain = mean(scaled=False)
         result = Validation(self.update, plain, mean(scaled=True) if s.scaling else plain)
@@ -219,7 +244,9 @@ class Trainer:
             "settings": self.settings.as_dict(),
             "data": {name: catalog.find(name).sha256 for name in sorted(self._datasets())},
             "updates": self.update,
-            "validation": [[update, round(plain, 5), round(scaled, 5)] for update, plain, scaled in self.curve],
+            "validation": [
+                [update, round(plain, 5), round(scaled, 5)] for update, plain, scaled in self.curve
+            ],
             "diverged": self.diverged,
             "nonfinite": self.nonfinite,
             "seconds": round(self.seconds),
@@ -232,7 +259,13 @@ class Trainer:
     def save(self) -> None:
         """Checkpoint this rank; the others save their own rollouts."""
         rollouts = [
-            (r.slot, r.number, r.length, r.first_loss, (*r.position[:1], list(r.position.state), *r.position[2:]))
+            (
+                r.slot,
+                r.number,
+                r.length,
+                r.first_loss,
+                (*r.position[:1], list(r.position.state), *r.position[2:]),
+            )
             for r in self.rollouts
         ]
         content = {
@@ -256,18 +289,29 @@ class Trainer:
             return
         mine = json.dumps(self.settings.as_dict(), sort_keys=True)
         if content["settings"] != mine or content["ranks"] != self.ranks:
-            raise ValueError(f"{self._path()} belongs to other settings or another number of ranks: choose another directory")
+            raise ValueError(
+                f"{self._path()} belongs to other settings or another number of ranks: choose another directory"
+            )
         self.rule.load_state_dict(content["rule"])
         self.average.load_state_dict(content["average"])
         self.optimizer.load_state_dict(content["optimizer"])
         self.update, self.best = content["update"], content["best"]
         self.curve = [Validation(*result) for result in content["curve"]]
-        self.norms = {index: deque(values, maxlen=MEMORY) for index, values in content["norms"].items()}
+        self.norms = {
+            index: deque(values, maxlen=MEMORY) for index, values in content["norms"].items()
+        }
         self.diverged, self.nonfinite, self.seconds = content["counts"]
         self.rollouts = []
-        for slot, number, length, first_loss, (params, state, step, loss, grad) in content["rollouts"]:
+        for slot, number, length, first_loss, (params, state, step, loss, grad) in content[
+            "rollouts"
+        ]:
             name = self.settings.tasks[(slot + number) % len(self.settings.tasks)]
-            learner = Learner(self.tasks[name], self._seed(slot, number), self.settings.scaling, self.settings.convex)
+            learner = Learner(
+                self.tasks[name],
+                self._seed(slot, number),
+                self.settings.scaling,
+                self.settings.convex,
+            )
             position = Position(params, tuple(state), step, loss, grad)
             self.rollouts.append(Rollout(slot, number, learner, length, first_loss, position))
 
@@ -289,13 +333,19 @@ class Trainer:
         return self.out / (f"checkpoint-{self.rank}.pt" if self.ranks > 1 else "checkpoint.pt")
 
     def run(
-        self, report: Callable[[Round, Validation | None], None], stop: Callable[[], bool], save_every: float = 60.0
+        self,
+        report: Callable[[Round, Validation | None], None],
+        stop: Callable[[], bool],
+        save_every: float = 60.0,
     ) -> None:
         """Train to the last update, or until ``stop`` says so; ``report`` gets every round, and each validation's result."""
         saved = time.monotonic()
         while self.update < self.settings.updates and not stop():
             outcome = self.step()
-            due = self.update % self.settings.validate_every == 0 or self.update == self.settings.updates
+            due = (
+                self.update % self.settings.validate_every == 0
+                or self.update == self.settings.updates
+            )
             report(outcome, self.validate() if due else None)
             # ranks keep their clocks apart, and must save at the same update: they do so when they validate
             if due or (self.ranks == 1 and time.monotonic() - saved > save_every):

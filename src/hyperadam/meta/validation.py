@@ -18,13 +18,20 @@ FIRST_SEED = 10**9
 
 @torch.no_grad()
 def final_losses(
-    rule: UpdateRule[Any], task: Task[Any], runs: int, steps: int, scaled: bool = False, first_seed: int = FIRST_SEED
+    rule: UpdateRule[Any],
+    task: Task[Any],
+    runs: int,
+    steps: int,
+    scaled: bool = False,
+    first_seed: int = FIRST_SEED,
 ) -> Tensor:
     """Mean loss, over the batches each run was trained on, at its last parameters: ``(runs,)``, infinite if it diverged.
 
     ``scaled`` runs see the task through Random Scaling, as rollouts of meta-training do."""
     seeds = range(first_seed, first_seed + runs)
-    scale = random_scale(seeds, torch.full((task.p,), WEIGHT_SPREAD)) if scaled else torch.ones(1, 1)
+    scale = (
+        random_scale(seeds, torch.full((task.p,), WEIGHT_SPREAD)) if scaled else torch.ones(1, 1)
+    )
     params = task.init(seeds) / scale
     stepper = RuleStepper(params, rule.step_size, rule)
     for step in range(steps):

@@ -1,13 +1,12 @@
-"""A learned rule as a ``torch.optim.Optimizer``: from ``p.grad`` to the kernel's one call, and back into ``p``."""
+"""A learned rule as a ``torch.optim.Optimizer``: from ``p.grad`` to the kernel, and into ``p``."""
 
 from __future__ import annotations
 
 import copy
 import math
-import os
 from collections.abc import Callable, Iterator, Mapping
 from itertools import chain
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -15,9 +14,9 @@ from torch._compile import _disable_dynamo
 from torch.autograd.graph import increment_version
 from torch.optim.optimizer import Optimizer, ParamsT, StateDict
 
-from hyperadam.kernels import Kernel, Motion, Part, make_kernel
+from hyperadam.kernels import Kernel, Motion, make_kernel
 from hyperadam.optim.checkpoint import STEP, check_groups, loaded_state, new_state
-from hyperadam.optim.options import check_options, shown
+from hyperadam.optim.options import Weights, check_options, shown, take_rule
 from hyperadam.optim.plan import Plan, Share
 from hyperadam.optim.sharding import (
     Ranks,
@@ -30,44 +29,45 @@ from hyperadam.optim.sharding import (
 )
 from hyperadam.rules import UpdateRule
 from hyperadam.rules.base import Sums
-from hyperadam.weights.loader import WeightsError, check_finite, load_rule
-
-#: What ``weights`` takes: a shipped name, a path to a ``.safetensors`` file, or a rule.
-Weights: TypeAlias = str | os.PathLike[str] | UpdateRule[Any]
 
 STATE_DTYPES = (torch.float32, torch.float64, torch.bfloat16)
 
 
 class LearnedOptimizer(Optimizer):
-    """Applies a learned rule's update, ``p -= lr * (update + weight_decay * p)``, to all parameters as one vector.
+    """Applies a learned rule's update to all parameters as one vector.
 
-    If the rule warms up, ``lr`` stands for ``lr * rule.pace(step)``, by each parameter's own count of steps.
+    A parameter moves by ``p -= lr * (update + weight_decay * p)``. If the rule warms up, ``lr``
+    stands for ``lr * rule.pace(step)``, by each parameter's own count of steps.
 
-    Norms run over every parameter of every group that has a gradient in this step: how a model is cut into tensors,
-    groups and shards does not change the numbers. A parameter without a gradient takes no part, and its state waits.
-    State is kept per parameter, each field ``(rows, *p.shape)`` in ``state_dtype``, whatever the dtype of the parameter;
+    Norms run over every parameter of every group that has a gradient in this step: how a model is
+    cut into tensors, groups and shards does not change the numbers. A parameter without a gradient
+    takes no part, and its state waits. State is kept per parameter, each field ``(rows, *p.shape)``
+    in ``state_dtype``, whatever the dtype of the parameter;
     of a ``DTensor`` it is a ``DTensor``, sharded alike.
 
-    Learning-rate schedulers work on ``lr`` as with any optimizer. Those that also cycle momentum (``OneCycleLR``,
-    ``CyclicLR``) find a ``momentum`` in the groups and may set it: it is there for them alone and changes nothing.
+    Learning-rate schedulers work on ``lr`` as with any optimizer. Those that also cycle momentum
+    (``OneCycleLR``, ``CyclicLR``) find a ``momentum`` in the groups and may set it: it is there for
+    them alone and changes nothing.
 
     Args:
-        params: parameters, named parameters, or dicts of parameter groups; ``lr``, ``weight_decay`` and ``maximize`` may
-            differ per group.
+        params: parameters, named parameters, or dicts of parameter groups; ``lr``, ``weight_decay``
+            and ``maximize`` may differ per group.
         lr: the step size, a float or a one-element tensor; ``None``: the rule's published one.
-        weights: a shipped name (:func:`hyperadam.list_weights`), a path to a ``.safetensors`` file, or a rule, of which the
-            optimizer takes a copy; ``None``: the weights that carry the optimizer's name.
+        weights: a shipped name (:func:`hyperadam.list_weights`), a path to a ``.safetensors`` file,
+            or a rule, of which the optimizer takes a copy; ``None``: those of the optimizer's name.
         weight_decay: decoupled, as in AdamW.
         maximize: ascend.
-        state_dtype: ``torch.float32``; ``torch.float64``, which also computes in float64; or ``torch.bfloat16``, half the
-            memory, stochastically rounded. A float16 state is refused: its range ends at 6e-8, above most squared gradients.
+        state_dtype: ``torch.float32``; ``torch.float64``, which also computes in float64; or
+            ``torch.bfloat16``, half the memory, rounded by chance. A float16 state is refused: its
+            range ends at 6e-8, above most squared gradients.
         backend: "auto" or one of :func:`hyperadam.kernels.available`.
-        nonfinite: "raise" an error that names the parameter whose gradient is not finite, or "skip" the step and count it in
-            ``skipped_steps``. Parameters and state stay as they are in both cases. A gradient whose square overflows counts
-            as not finite: it would stay in the second moment for ever.
-        process_group: the ranks over which the parameters are split, a different piece on each, as by FSDP1 or into the
-            stages of a pipeline: norms then run over all of them. FSDP2, tensor parallelism and
-            ``ZeroRedundancyOptimizer`` need no telling.
+        nonfinite: "raise" an error that names the parameter whose gradient is not finite, or
+            "skip" the step and count it in ``skipped_steps``. Parameters and state stay as they are
+            in both cases. A gradient whose square overflows counts as not finite: it would stay in
+            the second moment for ever.
+        process_group: the ranks over which the parameters are split, a different piece on each, as
+            by FSDP1 or into the stages of a pipeline: norms then run over all of them. FSDP2,
+            tensor parallelism and ``ZeroRedundancyOptimizer`` need no telling.
     """
 
     rule_class: ClassVar[type[UpdateRule[Any]]] = UpdateRule
@@ -88,12 +88,19 @@ class LearnedOptimizer(Optimizer):
         process_group: Any = None,
     ) -> None:
         if state_dtype not in STATE_DTYPES:
-            why = ", whose range is too small for squared gradients" if state_dtype == torch.float16 else ""
-            raise ValueError(f"state_dtype must be one of {', '.join(map(str, STATE_DTYPES))}, got {state_dtype}{why}")
+            why = (
+                ", whose range is too small for squared gradients"
+                if state_dtype == torch.float16
+                else ""
+            )
+            raise ValueError(
+                f"state_dtype must be one of {', '.join(map(str, STATE_DTYPES))}, "
+                f"got {state_dtype}{why}"
+            )
         if nonfinite not in ("raise", "skip"):
             raise ValueError(f"nonfinite must be 'raise' or 'skip', got {nonfinite!r}")
         check_group(process_group)
-        self.rule = _take_rule(self.default_weights if weights is None else weights, self.rule_class)
+        self.rule = take_rule(self.default_weights if weights is None else weights, self.rule_class)
         self.state_dtype, self.backend, self.nonfinite = state_dtype, backend, nonfinite
         self._process_group = zero_redundancy_group() if process_group is None else process_group
         self._group_lost = False
@@ -103,7 +110,7 @@ class LearnedOptimizer(Optimizer):
             "weight_decay": weight_decay,
             "maximize": maximize,
             "momentum": 0.0,  # for schedulers that would cycle it
-            # these two ride in the groups because that is the part of a state dict that every tool carries along
+            # in the groups, for that is the part of a state dict that every tool carries along
             "rule": f"{self.rule.kind}({self.rule.extra_repr()})",
             "skipped_steps": 0,
         }
@@ -119,17 +126,17 @@ class LearnedOptimizer(Optimizer):
         return count
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Add a group of parameters, now or in the middle of training; their state starts at zero."""
+        """Add a group of parameters, now or in the middle of training; state starts at zero."""
         if isinstance(param_group, dict):
             check_options(self.defaults | param_group)
         super().add_param_group(param_group)
         self._ranks_known = False
 
-    # The step ---------------------------------------------------------------------------------------------------------
+    # The step ---------------------------------------------------------------------------------
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """One step on all parameters that have a gradient; returns the closure's loss, if one is given."""
+        """One step on all parameters that have a gradient; returns the closure's loss, if any."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -138,7 +145,7 @@ class LearnedOptimizer(Optimizer):
         return loss
 
     # a kernel takes addresses: the graph of a compiled loop breaks here and goes on behind
-    @_disable_dynamo  # torch.compiler.disable would import the compiler now, this does when it is needed
+    @_disable_dynamo  # torch.compiler.disable would import the compiler now, this when needed
     def _step(self) -> None:
         params, grads = self._gradients()
         ranks = self._ranks()
@@ -154,7 +161,7 @@ class LearnedOptimizer(Optimizer):
             sums = plan.sums(earlier)
             if ranks is None:
                 return sums
-            # a bad gradient spoils the sums on every rank, so that all of them refuse the step together
+            # a bad gradient spoils the sums on every rank: all refuse the step together
             return ranks.add(torch.full_like(sums, torch.nan) if bad else sums)
 
         sums = self.rule.total_sums(share)
@@ -164,32 +171,41 @@ class LearnedOptimizer(Optimizer):
             plan.fresh = []
             return
         plan.step_(sums, self._motions(plan))
-        increment_version(params)  # a kernel writes past autograd, which must still find out a stale graph
+        increment_version(
+            params
+        )  # a kernel writes past autograd, which must still find out a stale graph
 
     def _gradients(self) -> tuple[list[Tensor], list[Tensor]]:
-        """The parameters whose turn it is, in the order of the groups, and their gradients as a kernel reads them."""
+        """Whose turn it is, in the order of the groups, and gradients as a kernel reads them."""
         params, grads = [], []
         for group in self.param_groups:
             for p in group["params"]:
                 grad = p.grad
                 if grad is None:
                     continue
-                plain = type(grad) is Tensor and grad.dtype is torch.float32 and grad.layout is torch.strided
+                plain = (
+                    type(grad) is Tensor
+                    and grad.dtype is torch.float32
+                    and grad.layout is torch.strided
+                )
                 if not plain or group["maximize"] or not grad.is_contiguous():
                     grad = self._readable_grad(p, group["maximize"])
-                # one may be empty, and a tool that saves shards still wants all ranks to have its state
+                # an empty one, too: a tool that saves shards wants its state on all ranks
                 params.append(p)
                 grads.append(grad)
         return params, grads
 
     def _readable_grad(self, p: Tensor, maximize: bool) -> Tensor:
-        """This rank's gradient of ``p``, contiguous, in a dtype that the kernel reads, with the sign to descend."""
+        """This rank's gradient of ``p`` as its kernel reads it, with the sign to descend."""
         grad = local_grad(p)
-        if grad.layout != torch.strided or not grad.is_floating_point():
+        fault = ""
+        if grad.layout != torch.strided:
+            fault = f"layout {grad.layout}, expected a dense one"
+        elif not grad.is_floating_point():
+            fault = f"type {grad.dtype}, expected a real floating type"
+        if fault:
             position = next(i for i, q in enumerate(self._params()) if q is p)
-            if grad.layout != torch.strided:
-                raise RuntimeError(f"{self._label(position)} has a gradient of layout {grad.layout}, expected a dense one")
-            raise RuntimeError(f"{self._label(position)} has a gradient of type {grad.dtype}, expected a real floating type")
+            raise RuntimeError(f"{self._label(position)} has a gradient of {fault}")
         grad = self._readable(grad).contiguous()
         return -grad if maximize else grad
 
@@ -199,46 +215,29 @@ class LearnedOptimizer(Optimizer):
         return x if dtypes is None or x.dtype in dtypes else x.to(self._dtype)
 
     def _plan_for(self, params: list[Tensor], ranks: Ranks | None) -> Plan:
-        """The plan of the last step if it holds, else a new one; a parameter's first step makes its state."""
+        """The plan of the last step if it holds, else a new one; a first step makes state."""
         if self._plan is not None and self._plan.holds(params, self.state):
             return self._plan
         fresh = [p for p in params if not self.state.get(p)]
         for p in fresh:
             self.state[p] = new_state(self.rule, p, self.state_dtype)
-        shares: dict[tuple[torch.device, float], tuple[list[int], list[Part], list[tuple[Tensor, Tensor]]]] = {}
+        shares: dict[tuple[torch.device, float], Share] = {}
         for i, p in enumerate(params):
             w = local(p)
             key = w.device, 1.0 if ranks is None else ranks.weight(p)
-            members, parts, staged = shares.setdefault(key, ([], [], []))
-            moved = self._readable(w).contiguous()
-            if moved is not w:
-                staged.append((w, moved))
-            members.append(i)
-            parts.append(Part(moved, self._fields(p)))
-        if not params and ranks is not None:  # the others wait for this rank's share, which is nothing
+            if key not in shares:
+                shares[key] = Share(self._kernel(w.device), key[1])
+            shares[key].add(i, w, self._readable(w).contiguous(), self._fields(p))
+        if ranks is not None and not params:  # the others wait for this rank's, which is nothing
             device = next((p.device for p in self._params()), ranks.device)
-            nothing = torch.zeros(1, 0, dtype=self._dtype, device=device)
-            state = self.rule.State(*(x.to(self.state_dtype) for x in self.rule.init_state(nothing)))
-            shares[device, 1.0] = [], [Part(nothing, state)], []
-        places = {
-            id(p): (number, position)
-            for position, (number, p) in enumerate((i, p) for i, group in enumerate(self.param_groups) for p in group["params"])
-        }
-        plan = Plan(
-            params,
-            [places[id(p)] for p in params],
-            [self.state[p] for p in params],
-            [
-                Share(self._kernel(device), self._kernel(device).admit(parts), members, weight, staged)
-                for (device, weight), (members, parts, staged) in shares.items()
-            ],
-            fresh,
-        )
+            shares[device, 1.0] = Share(self._kernel(device), 1.0)
+        states = [self.state[p] for p in params]
+        plan = Plan(params, self.param_groups, states, list(shares.values()), fresh)
         self._plan = plan if plan.reusable else None
         return plan
 
     def _fields(self, p: Tensor) -> Any:
-        """This rank's state of ``p`` as the kernel reads it; what a tool has put in its place is brought into line."""
+        """This rank's state of ``p``; what a tool has put in its place is brought into line."""
         state, device = self.state[p], local(p).device
         state[STEP] = torch.as_tensor(state[STEP]).to("cpu", torch.int64)
         fields = []
@@ -262,47 +261,55 @@ class LearnedOptimizer(Optimizer):
                 lr, decay = rates[group]
                 motion = alike[step, group] = Motion(lr * self.rule.pace(step), decay)
             if rounded:
-                # odd multipliers spread steps and parameters over 31 bits: tensors round differently, a resumed run the same
-                motion = motion._replace(seed=(step * 0x9E3779B1 + position * 0x85EBCA77) & 0x7FFFFFFF)
+                # odd factors spread steps and parameters over 31 bits: tensors round
+                # differently, a resumed run the same
+                seed = (step * 0x9E3779B1 + position * 0x85EBCA77) & 0x7FFFFFFF
+                motion = motion._replace(seed=seed)
             motions.append(motion)
         return motions
 
     def _only_makes_state(self, plan: Plan, grads: list[Tensor], sums: Sums) -> bool:
         """Whether this is the very first step, without gradient or ``lr``.
 
-        ``torch.distributed.checkpoint`` steps so when it wants state to be there; it must not find any that has moved."""
-        if len(plan.fresh) < len(self.state) or any(float(group["lr"]) for group in self.param_groups):
+        ``torch.distributed.checkpoint`` steps so when it wants state to be there, and must not find
+        any that has moved."""
+        if len(plan.fresh) < len(self.state) or any(
+            float(group["lr"]) for group in self.param_groups
+        ):
             return False
         # ranks must agree: where there are sums, these tell
         return not (sums[0].any() if sums else any(grad.any() for grad in grads))
 
     def _refuse(self, bad: list[str], plan: Plan) -> None:
-        """Raise for the first of some bad gradients, or count the step as skipped. Nothing is changed."""
+        """Raise for the first bad gradient, or count the step as skipped. Nothing is changed."""
         for p in plan.fresh:
             del self.state[p]
         self._plan = None
         if self.nonfinite == "raise":
             others = f" (and {len(bad) - 1} more)" if len(bad) > 1 else ""
             raise RuntimeError(
-                f"{bad[0]}{others} has a gradient that is not finite, or whose square overflows {self._dtype}; "
-                "parameters and state are unchanged; nonfinite='skip' would skip such steps"
+                f"{bad[0]}{others} has a gradient that is not finite, or whose square overflows "
+                f"{self._dtype}; parameters and state are unchanged; "
+                "nonfinite='skip' would skip such steps"
             )
         for group in self.param_groups:
             group["skipped_steps"] += 1
 
     def _ranks(self) -> Ranks | None:
-        """The ranks that hold the vector together, looked up once; a rule without norms needs none."""
+        """The ranks that hold the vector together, found once; without norms none is needed."""
         if self._group_lost and self.rule.rounds:
             raise RuntimeError(
                 "this optimizer is a copy of one with a process_group, which copies do not keep: "
                 "make a new one with process_group= and load_state_dict() into it"
             )
         if not self._ranks_known:
-            self._found = find_ranks(self, self._params(), self._process_group) if self.rule.rounds else None
+            self._found = (
+                find_ranks(self, self._params(), self._process_group) if self.rule.rounds else None
+            )
             self._ranks_known = True
         return self._found
 
-    # Checkpoints ------------------------------------------------------------------------------------------------------
+    # Checkpoints ------------------------------------------------------------------------------
 
     def load_state_dict(self, state_dict: StateDict) -> None:
         """Take over a state dict, state in this optimizer's ``state_dtype`` and on its devices.
@@ -333,9 +340,15 @@ class LearnedOptimizer(Optimizer):
             hook.remove()
 
     def __getstate__(self) -> dict[str, Any]:
-        own = {name: getattr(self, name) for name in ("rule", "state_dtype", "backend", "nonfinite")}
+        own = {
+            name: getattr(self, name) for name in ("rule", "state_dtype", "backend", "nonfinite")
+        }
         # a group is of one process: none survives a pickle, but that there was one must
-        return super().__getstate__() | own | {"_group_lost": self._group_lost or self._process_group is not None}
+        return (
+            super().__getstate__()
+            | own
+            | {"_group_lost": self._group_lost or self._process_group is not None}
+        )
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)  # of a copy, or in torch's load_state_dict
@@ -343,7 +356,7 @@ class LearnedOptimizer(Optimizer):
         self._forget()
 
     def _forget(self) -> None:
-        """Kernels hold native handles, ranks hold groups: both are found anew when they are needed."""
+        """Kernels hold native handles, ranks hold groups: both are found anew when needed."""
         self._kernels: dict[torch.device, Kernel] = {}
         self._ranks_known, self._found = False, None
         self._plan = None
@@ -355,7 +368,11 @@ class LearnedOptimizer(Optimizer):
         """How errors call the parameter at ``position``."""
         for number, group in enumerate(self.param_groups):
             if position < len(group["params"]):
-                name = repr(group["param_names"][position]) if "param_names" in group else f"{position} of group {number}"
+                name = (
+                    repr(group["param_names"][position])
+                    if "param_names" in group
+                    else f"{position} of group {number}"
+                )
                 return f"parameter {name} of shape {tuple(group['params'][position].shape)}"
             position -= len(group["params"])
         raise IndexError(position)
@@ -384,20 +401,10 @@ class LearnedOptimizer(Optimizer):
         ]
         for number, group in enumerate(self.param_groups):
             size = sum(p.numel() for p in group["params"])
-            options = ", ".join(f"{key}: {group[key]}" for key in ("lr", "weight_decay", "maximize"))
-            lines.append(f"group {number}: {len(group['params'])} tensors, {size:,} coordinates, {options}")
+            options = ", ".join(
+                f"{key}: {group[key]}" for key in ("lr", "weight_decay", "maximize")
+            )
+            lines.append(
+                f"group {number}: {len(group['params'])} tensors, {size:,} coordinates, {options}"
+            )
         return "\n    ".join([f"{type(self).__name__} (", *lines]) + "\n)"
-
-
-def _take_rule(weights: Weights, wanted: type[UpdateRule[Any]]) -> UpdateRule[Any]:
-    """A frozen rule of the wanted kind, the optimizer's own."""
-    if isinstance(weights, UpdateRule):
-        rule, source = copy.deepcopy(weights), "the rule given as weights"
-        check_finite(rule, source)
-    elif isinstance(weights, str | os.PathLike):
-        rule, source = load_rule(weights), f"weights {os.fspath(weights)!r}"
-    else:
-        raise TypeError(f"weights must be the name of shipped weights, a path or an UpdateRule, got {type(weights).__name__}")
-    if not isinstance(rule, wanted):
-        raise WeightsError(f"{source}: got a {type(rule).__name__}, expected a {wanted.__name__}")
-    return rule.requires_grad_(False)

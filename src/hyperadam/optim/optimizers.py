@@ -5,11 +5,14 @@ from hyperadam.rules import DMRule, HyperAdamRule, RNNpropRule
 
 
 class HyperAdam(LearnedOptimizer):
-    """HyperAdam (AAAI 2019): J Adams side by side, their decay rates and weights chosen by a small recurrent network.
+    """HyperAdam (AAAI 2019): J Adams side by side, mixed by a small recurrent network.
 
-    >>> opt = hyperadam.HyperAdam(model.parameters())  # in place of torch.optim.Adam(model.parameters())
+    It chooses their decay rates and weights for every coordinate, at every step.
 
-    The default weights are meta-trained; ``weights="adam-init"`` is an untrained rule that behaves like an average of Adams.
+    >>> opt = hyperadam.HyperAdam(model.parameters())  # where torch.optim.Adam(...) stood
+
+    The default weights are meta-trained. ``weights="adam-init"`` is an untrained rule that behaves
+    like an average of Adams.
     The arguments are those of :class:`LearnedOptimizer`; ``lr`` is 0.005 unless given.
     """
 
@@ -18,7 +21,7 @@ class HyperAdam(LearnedOptimizer):
 
 
 class RNNprop(LearnedOptimizer):
-    """RNNprop (Lv, Jiang and Li, 2017): a two-layer LSTM on Adam's normalised moments, its output bounded by tanh.
+    """RNNprop (Lv, Jiang and Li, 2017): a two-layer LSTM on Adam's moments, bounded by tanh.
 
     The arguments are those of :class:`LearnedOptimizer`; ``lr`` is 0.1 unless given.
     """
@@ -28,7 +31,7 @@ class RNNprop(LearnedOptimizer):
 
 
 class DMOptimizer(LearnedOptimizer):
-    """DMoptimizer (Andrychowicz et al., 2016): a two-layer LSTM on the gradient's logarithm and sign.
+    """DMoptimizer (Andrychowicz et al., 2016): a two-layer LSTM on log and sign of the gradient.
 
     The arguments are those of :class:`LearnedOptimizer`; ``lr`` is 0.1 unless given.
     """

@@ -1,19 +1,44 @@
-"""What the options of a parameter group may be, whether a caller gives them or a checkpoint."""
+"""What an optimizer's options may be, whether a caller gives them or a checkpoint."""
 
 from __future__ import annotations
 
+import copy
 import math
+import os
 from collections.abc import Mapping
 from contextlib import suppress
 from numbers import Number, Real
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
 
+from hyperadam.rules import UpdateRule
+from hyperadam.weights.loader import WeightsError, check_finite, load_rule
+
+#: What ``weights`` takes: a shipped name, a path to a ``.safetensors`` file, or a rule.
+Weights: TypeAlias = str | os.PathLike[str] | UpdateRule[Any]
+
 #: The largest ``lr`` and ``weight_decay``. An update is of the order of 1: one such step ruins any
 #: parameter, and much larger ones overflow.
 LARGEST = 1e4
+
+
+def take_rule(weights: Weights, wanted: type[UpdateRule[Any]]) -> UpdateRule[Any]:
+    """A frozen rule of the wanted kind, the optimizer's own."""
+    if isinstance(weights, UpdateRule):
+        rule, source = copy.deepcopy(weights), "the rule given as weights"
+        check_finite(rule, source)
+    elif isinstance(weights, str | os.PathLike):
+        rule, source = load_rule(weights), f"weights {os.fspath(weights)!r}"
+    else:
+        raise TypeError(
+            "weights must be the name of shipped weights, a path or an UpdateRule, "
+            f"got {type(weights).__name__}"
+        )
+    if not isinstance(rule, wanted):
+        raise WeightsError(f"{source}: got a {type(rule).__name__}, expected a {wanted.__name__}")
+    return rule.requires_grad_(False)
 
 
 def check_options(options: Mapping[str, Any]) -> None:

@@ -1,32 +1,49 @@
-"""What stays the same from step to step: whose turn it is, where their tensors lie, and which kernel steps them."""
+"""What stays from step to step: whose turn it is, where their tensors lie, who steps them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import chain
 from operator import is_
-from typing import NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from hyperadam.kernels import Batch, Kernel, Motion
+from hyperadam.kernels import Batch, Kernel, Motion, Part
 from hyperadam.optim.checkpoint import STEP
 from hyperadam.optim.sharding import is_dtensor
 from hyperadam.rules.base import Sums
 
 
-class Share(NamedTuple):
-    """The parameters that one kernel steps together."""
+class Share:
+    """The parameters that one kernel steps together, and how much their sums count."""
 
-    kernel: Kernel
     batch: Batch
-    #: Which of the plan's parameters they are; none on a rank that only takes part in the sums.
-    members: list[int]
-    #: How much their sums count towards the whole vector's.
-    weight: float
-    #: Parameters that the kernel cannot write as they are, each with the copy that is stepped in its stead.
-    staged: list[tuple[Tensor, Tensor]]
+
+    def __init__(self, kernel: Kernel, weight: float) -> None:
+        self.kernel, self.weight = kernel, weight
+        #: Which of the plan's parameters they are.
+        self.members: list[int] = []
+        #: Those that the kernel cannot write as they are, each with the copy that is stepped.
+        self.staged: list[tuple[Tensor, Tensor]] = []
+        self._parts: list[Part] = []
+
+    def add(self, member: int, w: Tensor, readable: Tensor, state: Any) -> None:
+        """Add a parameter: its values, the same as the kernel reads them, and its state."""
+        self.members.append(member)
+        self._parts.append(Part(readable, state))
+        if readable is not w:
+            self.staged.append((w, readable))
+
+    def admit(self) -> None:
+        """Go through the kernel's door; a share without parameters has one of no coordinates."""
+        kernel = self.kernel
+        if not self._parts:
+            nothing = torch.zeros(0, dtype=kernel.dtype, device=kernel.device)
+            fields = (x.to(kernel.state_dtype) for x in kernel.rule.init_state(nothing))
+            self._parts.append(Part(nothing, kernel.rule.State(*fields)))
+        self.batch = kernel.admit(self._parts)
 
 
 class Plan:
@@ -34,7 +51,7 @@ class Plan:
 
     Args:
         params: whose turn it is.
-        places: each one's group, and its position over all groups.
+        groups: the optimizer's groups, where their places are.
         states: each one's entry in the optimizer's state.
         shares: who steps which of them.
         fresh: those whose state was made for this plan.
@@ -43,29 +60,46 @@ class Plan:
     def __init__(
         self,
         params: list[Tensor],
-        places: list[tuple[int, int]],
+        groups: Sequence[dict[str, Any]],
         states: list[dict[str, Tensor]],
         shares: list[Share],
         fresh: list[Tensor],
     ) -> None:
-        self.params, self.places, self.states, self.shares, self.fresh = params, places, states, shares, fresh
-        self._tensors = [x for p, state in zip(params, states, strict=True) for x in (p, *state.values())]
+        self.params, self.states, self.shares, self.fresh = params, states, shares, fresh
+        numbered = ((number, p) for number, group in enumerate(groups) for p in group["params"])
+        found = {id(p): (number, i) for i, (number, p) in enumerate(numbered)}
+        #: Each one's group, and its position over all groups.
+        self.places = [found[id(p)] for p in params]
+        for share in shares:
+            share.admit()
+        pairs = zip(params, states, strict=True)
+        self._tensors = [x for p, state in pairs for x in (p, *state.values())]
         # shards and copies may change in ways that their addresses do not tell
-        self.reusable = not any(share.staged for share in shares) and not any(map(is_dtensor, params))
+        staged = any(share.staged for share in shares)
+        self.reusable = not staged and not any(map(is_dtensor, params))
         self._addresses = [x.data_ptr() for x in self._tensors] if self.reusable else []
         # the counts themselves, without torch's way to them
         self._counts = [state[STEP].numpy().reshape(1).data for state in states]
 
     def holds(self, params: list[Tensor], state: dict[Tensor, dict[str, Tensor]]) -> bool:
-        """Whether it is the turn of the same parameters, and they and their state lie where they lay."""
-        if not (self.reusable and len(params) == len(self.params) and all(map(is_, params, self.params))):
+        """Whether it is the turn of the same parameters, and all lies where it lay."""
+        if not (
+            self.reusable and len(params) == len(self.params) and all(map(is_, params, self.params))
+        ):
             return False
         # the state's own order first: it spares looking each parameter up
         kept = len(state) == len(params) and all(map(is_, state.values(), self.states))
-        if not kept and not all(state.get(p) is old for p, old in zip(params, self.states, strict=True)):
+        if not kept and not all(
+            state.get(p) is old for p, old in zip(params, self.states, strict=True)
+        ):
             return False
-        now = chain.from_iterable((p, *fields.values()) for p, fields in zip(params, self.states, strict=True))
-        return all(map(is_, now, self._tensors)) and list(map(Tensor.data_ptr, self._tensors)) == self._addresses
+        now = chain.from_iterable(
+            (p, *fields.values()) for p, fields in zip(params, self.states, strict=True)
+        )
+        return (
+            all(map(is_, now, self._tensors))
+            and list(map(Tensor.data_ptr, self._tensors)) == self._addresses
+        )
 
     def take(self, grads: Sequence[Tensor]) -> None:
         """Lay the gradients in, one for each parameter."""
@@ -79,16 +113,20 @@ class Plan:
         bad = []
         for share in self.shares:
             sizes = share.kernel.largest(share.batch) if share.members else []
-            bad += [self.places[i][1] for i, size in zip(share.members, sizes, strict=True) if not size <= limit]
+            bad += [
+                self.places[i][1]
+                for i, size in zip(share.members, sizes, strict=True)
+                if not size <= limit
+            ]
         return sorted(bad)
 
     def sums(self, earlier: Sums) -> Tensor:
         """The next round's sums over all shares, ``(1, columns)``, on the first one's device."""
         home = self.shares[0].kernel.device
         totals = []
-        for kernel, batch, _, weight, _ in self.shares:
-            sums = kernel.sums(batch, _on(kernel.device, earlier)).to(home)
-            totals.append(sums if weight == 1 else weight * sums)
+        for share in self.shares:
+            sums = share.kernel.sums(share.batch, _on(share.kernel.device, earlier)).to(home)
+            totals.append(sums if share.weight == 1 else share.weight * sums)
         return totals[0] if len(totals) == 1 else torch.stack(totals).sum(0)
 
     def steps(self) -> list[int]:
@@ -100,12 +138,11 @@ class Plan:
         for count in self._counts:
             count[0] += 1
         self.fresh = []
-        for kernel, batch, members, _, staged in self.shares:
-            if not members:
-                continue
-            here = _on(kernel.device, sums)
-            kernel.step_(batch, here, motions if len(self.shares) == 1 else [motions[i] for i in members])
-            for w, moved in staged:
+        for share in self.shares:
+            if share.members:
+                mine = motions if len(self.shares) == 1 else [motions[i] for i in share.members]
+                share.kernel.step_(share.batch, _on(share.kernel.device, sums), mine)
+            for w, moved in share.staged:
                 w.copy_(moved)
 
 

@@ -43,7 +43,9 @@ class Report(NamedTuple):
     data: Path
 
 
-def write_report(results: Sequence[Result], folder: Path, title: str, reference: str = "adam", command: str = "") -> Report:
+def write_report(
+    results: Sequence[Result], folder: Path, title: str, reference: str = "adam", command: str = ""
+) -> Report:
     """Write ``table.md``, ``table.csv``, ``summary.json``, ``curves.svg``, ``curves.png`` and ``index.html``.
 
     ``reference`` is the optimizer that the others are compared with; ``command`` is what re-makes the report.
@@ -57,7 +59,12 @@ def write_report(results: Sequence[Result], folder: Path, title: str, reference:
         figure = None
     write_text(folder / "table.md", as_markdown(table))
     write_text(folder / "table.csv", as_csv(table))
-    summary = {"title": title, "command": command, "reference": table.reference, "rows": as_records(table)}
+    summary = {
+        "title": title,
+        "command": command,
+        "reference": table.reference,
+        "rows": as_records(table),
+    }
     write_text(folder / "summary.json", json.dumps(summary, indent=1, allow_nan=False) + "\n")
     runs, steps = ({getattr(result, name) for result in results} for name in ("runs", "steps"))
     sizes = f"{' or '.join(map(str, sorted(runs)))} runs of {' or '.join(f'{n:,}' for n in sorted(steps))} steps each."

@@ -73,10 +73,16 @@ class Judgement(NamedTuple):
 
 def about(claim: Claim, tasks: Sequence[str], lengths: Sequence[int]) -> list[tuple[str, int]]:
     """The tasks and numbers of steps that a claim is about: its own, else those of its experiment."""
-    return [(task, steps) for task in claim.tasks or tasks for steps in ([claim.steps] if claim.steps else lengths)]
+    return [
+        (task, steps)
+        for task in claim.tasks or tasks
+        for steps in ([claim.steps] if claim.steps else lengths)
+    ]
 
 
-def judge(claim: Claim, results: Results, cells: Sequence[tuple[str, int]], better: str | None = None) -> Judgement:
+def judge(
+    claim: Claim, results: Results, cells: Sequence[tuple[str, int]], better: str | None = None
+) -> Judgement:
     """Judge a claim on the ``cells`` (task, steps) that it is :func:`about`.
 
     ``better`` puts another optimizer in the place of the claim's own. A claim holds if every comparison comes out clearly
@@ -92,9 +98,15 @@ def judge(claim: Claim, results: Results, cells: Sequence[tuple[str, int]], bett
             note = in_words(difference) if difference else "not measured"
             note = note.replace("diverged", measures.describe(claim.measure).failed)
             found.append(Comparison(task, steps, other, _outcome(difference, claim.measure), note))
-    own = [result for task, steps in cells if (result := results.get((task, name, steps))) is not None]
-    diverged = tuple(Diverged(result.task, result.diverged, result.runs) for result in own if result.diverged)
-    return Judgement(name, _verdict([comparison.outcome for comparison in found]), tuple(found), diverged)
+    own = [
+        result for task, steps in cells if (result := results.get((task, name, steps))) is not None
+    ]
+    diverged = tuple(
+        Diverged(result.task, result.diverged, result.runs) for result in own if result.diverged
+    )
+    return Judgement(
+        name, _verdict([comparison.outcome for comparison in found]), tuple(found), diverged
+    )
 
 
 def _outcome(difference: Contrast | None, measure: str) -> Outcome:

@@ -69,7 +69,9 @@ def decode(coded: Sequence[Any]) -> Tensor:
     low, high, logarithmic, text = coded
     codes = np.frombuffer(base64.b64decode(text), "<u2").astype(np.float64)
     share = codes / (NOTHING - 1)
-    numbers = low * np.exp(share * math.log(high / low)) if logarithmic else low + share * (high - low)
+    numbers = (
+        low * np.exp(share * math.log(high / low)) if logarithmic else low + share * (high - low)
+    )
     return torch.from_numpy(np.where(codes == NOTHING, math.nan, numbers))
 
 

@@ -22,15 +22,26 @@ NOTE = (
 )
 
 
-def write_experiment(experiment: Experiment, results: Sequence[Result], folder: Path, quick: bool = False) -> dict[str, Any]:
+def write_experiment(
+    experiment: Experiment, results: Sequence[Result], folder: Path, quick: bool = False
+) -> dict[str, Any]:
     """Write ``table.md``, ``table.csv`` and, with matplotlib, ``curves`` (and ``tasks``) as SVG and PNG; the section."""
     section = paper.section(experiment, results, quick)
     write_text(folder / "table.md", markdown(section))
     write_text(folder / "table.csv", as_csv(experiment, section))
     panels = []
     for figure in experiment.figures:
-        by_label = {r.label: r for r in results if (r.task, r.steps) == (figure.task, figure.steps) and r.losses.numel()}
-        panels.append((figure.title, [by_label[label] for label in experiment.optimizers if label in by_label]))
+        by_label = {
+            r.label: r
+            for r in results
+            if (r.task, r.steps) == (figure.task, figure.steps) and r.losses.numel()
+        }
+        panels.append(
+            (
+                figure.title,
+                [by_label[label] for label in experiment.optimizers if label in by_label],
+            )
+        )
     try:
         if any(group for _, group in panels):
             draw_panels([panel for panel in panels if panel[1]], folder / "curves")
@@ -48,9 +59,17 @@ def markdown(section: dict[str, Any]) -> str:
     lines = [f"# {section['title']}", "", f"{where} {section['about']}", ""]
     lines += [f"Made by `{section['command']}`; computed: {paper.extent(section)}.", ""]
     for table in section["tables"]:
-        columns = [f"{c['task']}, {c['steps']:,} steps" if c["steps"] > 1 else c["task"] for c in table["columns"]]
+        columns = [
+            f"{c['task']}, {c['steps']:,} steps" if c["steps"] > 1 else c["task"]
+            for c in table["columns"]
+        ]
         title = table["title"][:1].upper() + table["title"][1:]
-        lines += [f"## {title}", "", _row(["optimizer", *columns]), _row(["---"] * (1 + len(columns)))]
+        lines += [
+            f"## {title}",
+            "",
+            _row(["optimizer", *columns]),
+            _row(["---"] * (1 + len(columns))),
+        ]
         lines += [_row([row["optimizer"], *map(_text, row["cells"])]) for row in table["rows"]]
         lines.append("")
     lines += [NOTE, ""]
@@ -69,7 +88,21 @@ def as_csv(experiment: Experiment, section: dict[str, Any]) -> str:
     """The tables as comma-separated values, a line for each number."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["measure", "task", "steps", "optimizer", "runs", "diverged", "ours", "paper", "best", "tied", "missing"])
+    writer.writerow(
+        [
+            "measure",
+            "task",
+            "steps",
+            "optimizer",
+            "runs",
+            "diverged",
+            "ours",
+            "paper",
+            "best",
+            "tied",
+            "missing",
+        ]
+    )
     for table in section["tables"]:
         for row in table["rows"]:
             for column, cell in zip(table["columns"], row["cells"], strict=True):
@@ -93,7 +126,9 @@ def _text(cell: dict[str, Any]) -> str:
         rest = f", else {cell['rest']}" if "rest" in cell else ""
         count = f" in {cell['diverged']} of {cell['runs']}" if cell["failed"] == "diverged" else ""
         return f"{cell['failed']}{count}{rest}{published}"
-    shown = f"**{cell['text']}**" if cell["best"] else cell["text"] + (" ≈" if cell.get("tied") else "")
+    shown = (
+        f"**{cell['text']}**" if cell["best"] else cell["text"] + (" ≈" if cell.get("tied") else "")
+    )
     return shown + published
 
 

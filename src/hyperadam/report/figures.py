@@ -42,7 +42,11 @@ LOOKS = {
     "adadelta": Look("#AA4499", "-."),
 }
 #: For optimizers without a look of their own, in the order in which they come.
-SPARE = tuple(Look(colour, line) for line in ("-", "-.", ":") for colour in ("#117733", "#332288", "#882255", "#44AA99"))
+SPARE = tuple(
+    Look(colour, line)
+    for line in ("-", "-.", ":")
+    for colour in ("#117733", "#332288", "#882255", "#44AA99")
+)
 #: Longer curves are drawn as means over blocks of steps.
 POINTS = 200
 #: A panel with more curves than this has bands for the broad lines alone.
@@ -53,7 +57,10 @@ EXPLODED = 3.0
 
 def draw_curves(results: Sequence[Result], stem: Path) -> list[Path]:
     """Draw a panel per task and write ``stem`` as ``.svg`` and ``.png``; their paths. Needs matplotlib."""
-    return draw_panels([(t, [r for r in results if r.task == t]) for t in dict.fromkeys(r.task for r in results)], stem)
+    return draw_panels(
+        [(t, [r for r in results if r.task == t]) for t in dict.fromkeys(r.task for r in results)],
+        stem,
+    )
 
 
 def draw_panels(panels: Sequence[tuple[str, Sequence[Result]]], stem: Path) -> list[Path]:
@@ -69,14 +76,22 @@ def draw_panels(panels: Sequence[tuple[str, Sequence[Result]]], stem: Path) -> l
         for axis in axes[len(panels) :]:
             axis.set_axis_off()
         runs = sorted({result.runs for result in results})
-        banded = any(_has_band(result, looks[result.label], group) for _, group in panels for result in group)
+        banded = any(
+            _has_band(result, looks[result.label], group) for _, group in panels for result in group
+        )
         spread = ", band: the middle 80 % of them" if banded else ""
-        text = f"line: mean of {' or '.join(map(str, runs))} runs{spread}" if max(runs) > 1 else "one run each"
+        text = (
+            f"line: mean of {' or '.join(map(str, runs))} runs{spread}"
+            if max(runs) > 1
+            else "one run each"
+        )
         figure.supxlabel(text, fontsize=9, color="#555555")
     return paths
 
 
-def draw_by_task(results: Sequence[Result], tasks: Sequence[str], labels: Sequence[str], stem: Path) -> list[Path]:
+def draw_by_task(
+    results: Sequence[Result], tasks: Sequence[str], labels: Sequence[str], stem: Path
+) -> list[Path]:
     """Draw mean final losses with standard errors, a point for each task and a line for each optimizer; as
     :func:`draw_curves` writes. A line has a gap where a run diverged or nothing was computed."""
     looks = choose_looks(results)
@@ -88,10 +103,21 @@ def draw_by_task(results: Sequence[Result], tasks: Sequence[str], labels: Sequen
             if not any(found):
                 continue
             means = [s.mean if s and math.isfinite(s.mean) else math.nan for s in found]
-            errors = [s.standard_error if s and math.isfinite(s.standard_error) else 0.0 for s in found]
+            errors = [
+                s.standard_error if s and math.isfinite(s.standard_error) else 0.0 for s in found
+            ]
             look = looks[label]
             style = {"color": look.colour, "linestyle": look.line, "linewidth": look.width}
-            axis.errorbar(range(len(tasks)), means, errors, label=label, marker="o", markersize=3, capsize=2, **style)
+            axis.errorbar(
+                range(len(tasks)),
+                means,
+                errors,
+                label=label,
+                marker="o",
+                markersize=3,
+                capsize=2,
+                **style,
+            )
         axis.set_xticks(range(len(tasks)), tasks, rotation=30, ha="right", fontsize=8)
         axis.set(ylabel="final loss")
         axis.grid(alpha=0.25, linewidth=0.6)
@@ -107,7 +133,9 @@ def _figure(size: tuple[float, float], stem: Path) -> Iterator[tuple[Any, list[P
     from matplotlib.figure import Figure
 
     # text stays text, and the same results give the same bytes
-    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "hyperadam", "font.size": 10}):
+    with matplotlib.rc_context(
+        {"svg.fonttype": "none", "svg.hashsalt": "hyperadam", "font.size": 10}
+    ):
         figure = Figure(figsize=size, layout="constrained")
         FigureCanvasAgg(figure)
         paths = [stem.with_name(f"{stem.name}.{kind}") for kind in ("svg", "png")]
@@ -115,7 +143,10 @@ def _figure(size: tuple[float, float], stem: Path) -> Iterator[tuple[Any, list[P
         for path in paths:
             with atomic_write(path) as file:
                 figure.savefig(
-                    file, format=path.suffix[1:], dpi=140, metadata={"Date": None} if path.suffix == ".svg" else None
+                    file,
+                    format=path.suffix[1:],
+                    dpi=140,
+                    metadata={"Date": None} if path.suffix == ".svg" else None,
                 )
 
 
@@ -128,12 +159,18 @@ def draw_panel(axis: Any, title: str, results: Sequence[Result], looks: dict[str
         mean = losses.mean(0)
         mean[~mean.isfinite()] = math.nan
         means.append(mean)
-        label = result.label + (f", {result.diverged} of {result.runs} diverged" if result.diverged else "")
-        axis.plot(steps, mean, label=label, color=look.colour, linestyle=look.line, linewidth=look.width)
+        label = result.label + (
+            f", {result.diverged} of {result.runs} diverged" if result.diverged else ""
+        )
+        axis.plot(
+            steps, mean, label=label, color=look.colour, linestyle=look.line, linewidth=look.width
+        )
         if _has_band(result, look, results):
             low, high = torch.quantile(losses, torch.tensor([0.1, 0.9], dtype=losses.dtype), dim=0)
             drawn = high.isfinite()
-            axis.fill_between(steps[drawn], low[drawn], high[drawn], color=look.colour, alpha=0.15, linewidth=0)
+            axis.fill_between(
+                steps[drawn], low[drawn], high[drawn], color=look.colour, alpha=0.15, linewidth=0
+            )
     _scale_losses(axis, torch.stack(means))
     axis.set(title=title, xlabel="step", ylabel="training loss")
     axis.grid(alpha=0.25, linewidth=0.6)

@@ -29,7 +29,9 @@ MEASURES = {
     "test_top1": Measure("top-1 accuracy on the test set", lower=False, percent=True),
     "test_top2": Measure("top-2 accuracy on the test set", lower=False, percent=True),
     "seconds_per_step": Measure("seconds per update", one="round"),
-    "seconds_to_loss": Measure("seconds to reach Adam's lowest loss", failed="never there", one="mean curve"),
+    "seconds_to_loss": Measure(
+        "seconds to reach Adam's lowest loss", failed="never there", one="mean curve"
+    ),
 }
 
 

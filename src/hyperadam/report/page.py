@@ -25,7 +25,9 @@ code { background: #f2f2f2; padding: 0.1rem 0.3rem }
 """
 
 
-def write_page(path: Path, title: str, summary: str, table: Table, figure: Path | None, notes: list[str]) -> None:
+def write_page(
+    path: Path, title: str, summary: str, table: Table, figure: Path | None, notes: list[str]
+) -> None:
     """Write an HTML page with the table, the figure (an SVG file, copied in) and notes below."""
     text = [
         "<!doctype html>",
@@ -38,7 +40,9 @@ def write_page(path: Path, title: str, summary: str, table: Table, figure: Path 
     if figure is not None:
         content = base64.b64encode(figure.read_bytes()).decode()
         tasks = ", ".join(dict.fromkeys(row.result.task for row in table.rows))
-        text.append(f'<img src="data:image/svg+xml;base64,{content}" alt="Training loss by step for {escape(tasks)}">')
+        text.append(
+            f'<img src="data:image/svg+xml;base64,{content}" alt="Training loss by step for {escape(tasks)}">'
+        )
     text += [f"<p>{escape(note)}</p>" for note in notes]
     write_text(path, "\n".join([*text, "</body></html>", ""]))
 
@@ -51,7 +55,8 @@ def _table(table: Table) -> str:
         first = row.result.task != task
         task = row.result.task
         marked = [
-            f'<td class="best">{cell}</td>' if row.best and n in (1, 3) else f"<td>{cell}</td>" for n, cell in enumerate(cells)
+            f'<td class="best">{cell}</td>' if row.best and n in (1, 3) else f"<td>{cell}</td>"
+            for n, cell in enumerate(cells)
         ]
         lines.append(f"{'<tr class=first>' if first else '<tr>'}{''.join(marked)}</tr>")
     return f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{"".join(lines)}</tbody></table></div>'

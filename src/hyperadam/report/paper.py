@@ -22,7 +22,9 @@ HEADLINE = "activations"
 
 
 def document(
-    found: Sequence[tuple[Experiment, Sequence[Result]]], tuning: Path | None = None, quick: bool = False
+    found: Sequence[tuple[Experiment, Sequence[Result]]],
+    tuning: Path | None = None,
+    quick: bool = False,
 ) -> dict[str, Any]:
     """Everything that the page shows, from experiments with their results, as JSON."""
     parts = [section(experiment, results, quick) for experiment, results in found]
@@ -34,7 +36,10 @@ def document(
     return {
         "quick": quick,
         "counts": {verdict.value: verdicts.count(verdict.value) for verdict in Verdict},
-        "headline": next((part["name"] for part in parts if part["name"] == HEADLINE), parts[0]["name"] if parts else None),
+        "headline": next(
+            (part["name"] for part in parts if part["name"] == HEADLINE),
+            parts[0]["name"] if parts else None,
+        ),
         "experiments": parts,
         "settings": {
             "versions": versions(everything),
@@ -46,7 +51,9 @@ def document(
     }
 
 
-def section(experiment: Experiment, results: Sequence[Result], quick: bool = False) -> dict[str, Any]:
+def section(
+    experiment: Experiment, results: Sequence[Result], quick: bool = False
+) -> dict[str, Any]:
     """One experiment: tables, claims, and the curves of every task."""
     by_cell: dict[tuple[str, str, int], Result] = {(r.task, r.label, r.steps): r for r in results}
     cells = [(task, steps) for task in experiment.tasks for steps in experiment.steps]
@@ -55,13 +62,26 @@ def section(experiment: Experiment, results: Sequence[Result], quick: bool = Fal
     titles = {(figure.task, figure.steps): figure.title for figure in experiment.figures}
     panels, drawn = [], {}
     for task, steps in sorted(cells, key=lambda cell: cell not in titles):
-        group = [r for label in labels if (r := by_cell.get((task, label, steps))) is not None and r.losses.numel()]
+        group = [
+            r
+            for label in labels
+            if (r := by_cell.get((task, label, steps))) is not None and r.losses.numel()
+        ]
         if group:
             name = f"{experiment.name}-{safe_name(task)}-{steps}"
             drawn[name] = curves.panel(group)
             shown = not titles or (task, steps) in titles
             title = titles.get((task, steps), f"{task}, {steps:,} steps")
-            panels.append({"id": name, "title": title, "task": task, "steps": steps, "shown": shown, "alt": _alt(task, group)})
+            panels.append(
+                {
+                    "id": name,
+                    "title": title,
+                    "task": task,
+                    "steps": steps,
+                    "shown": shown,
+                    "alt": _alt(task, group),
+                }
+            )
     expected = {(task, label, steps) for task, steps in cells for label in experiment.optimizers}
     return {
         "name": experiment.name,
@@ -77,8 +97,12 @@ def section(experiment: Experiment, results: Sequence[Result], quick: bool = Fal
         "seeds": sorted({_ranges(r.settings["seeds"]) for r in trained}),
         "final_batches": sorted({int(r.settings.get("final_batches", r.steps)) for r in trained}),
         "steps": list(experiment.steps),
-        "tables": [table(experiment, by_cell, labels, measure) for measure in shown_measures(experiment)],
-        "claims": [_claim(experiment, n, claim, by_cell) for n, claim in enumerate(experiment.claims, 1)],
+        "tables": [
+            table(experiment, by_cell, labels, measure) for measure in shown_measures(experiment)
+        ],
+        "claims": [
+            _claim(experiment, n, claim, by_cell) for n, claim in enumerate(experiment.claims, 1)
+        ],
         "panels": panels,
         "curves": drawn,
     }
@@ -86,17 +110,25 @@ def section(experiment: Experiment, results: Sequence[Result], quick: bool = Fal
 
 def extent(part: Mapping[str, Any]) -> str:
     """How much of a :func:`section` is there: ``8 of 12 cells``, and how many of them have fewer runs than planned."""
-    short = f", {part['short']} of them with fewer than {part['planned_runs']} runs" if part["short"] else ""
+    short = (
+        f", {part['short']} of them with fewer than {part['planned_runs']} runs"
+        if part["short"]
+        else ""
+    )
     return f"{part['measured']} of {part['expected']} cells{short}"
 
 
 def shown_measures(experiment: Experiment) -> list[str]:
     """The measures that the experiment is about, in the order of :data:`~.measures.MEASURES`."""
-    named = {claim.measure for claim in experiment.claims} | {key[3] for key in experiment.published}
+    named = {claim.measure for claim in experiment.claims} | {
+        key[3] for key in experiment.published
+    }
     named |= {"test_loss", "test_top1", "test_top2"} if experiment.test else set()
     named |= {"final_loss"} if experiment.figures or not named else set()
     known = list(measures.MEASURES)
-    return sorted(named, key=lambda name: (known.index(name) if name in known else len(known), name))
+    return sorted(
+        named, key=lambda name: (known.index(name) if name in known else len(known), name)
+    )
 
 
 def columns_of(experiment: Experiment, measure: str) -> list[tuple[str, int]]:
@@ -111,7 +143,9 @@ def columns_of(experiment: Experiment, measure: str) -> list[tuple[str, int]]:
     return list(dict.fromkeys(named))
 
 
-def table(experiment: Experiment, results: Results, labels: Sequence[str], measure: str) -> dict[str, Any]:
+def table(
+    experiment: Experiment, results: Results, labels: Sequence[str], measure: str
+) -> dict[str, Any]:
     """A row an optimizer, a column a task: our number, the paper's, the winner, and who is not clearly behind it."""
     grid: dict[str, list[Any]] = {label: [] for label in labels}
     columns = columns_of(experiment, measure)
@@ -122,7 +156,9 @@ def table(experiment: Experiment, results: Results, labels: Sequence[str], measu
             found = measures.values(result, measure) if result else None
             if found is not None:
                 numbers[label] = found
-        published = {label: experiment.published.get((task, label, steps, measure)) for label in labels}
+        published = {
+            label: experiment.published.get((task, label, steps, measure)) for label in labels
+        }
         best = _best(numbers, measure)
         for label in labels:
             mine = results.get((task, label, steps))
@@ -134,7 +170,11 @@ def table(experiment: Experiment, results: Results, labels: Sequence[str], measu
                 cell["best"] = label == best
                 if best and label != best and mine:
                     difference = measures.contrast(mine, results[task, best, steps], measure)
-                    cell["tied"] = bool(difference and math.isfinite(difference.standard_error) and not difference.clear)
+                    cell["tied"] = bool(
+                        difference
+                        and math.isfinite(difference.standard_error)
+                        and not difference.clear
+                    )
             grid[label].append(cell)
     return {
         "measure": measure,
@@ -152,24 +192,36 @@ def _cell(numbers: Any, measure: str) -> dict[str, Any]:
     if summary.diverged:
         cell["failed"] = measures.describe(measure).failed
         rest = numbers[numbers.isfinite()]
-        return cell | {"rest": measures.write(measures.summarize(rest), measure)} if len(rest) else cell
+        return (
+            cell | {"rest": measures.write(measures.summarize(rest), measure)}
+            if len(rest)
+            else cell
+        )
     number = summary.mean
     return cell | {"text": measures.write(summary, measure), "mean": float(f"{number:.6g}")}
 
 
 def _best(numbers: Mapping[str, Any], measure: str) -> str | None:
     """The optimizer with the best mean, if there are others and it did not diverge."""
-    means = {label: float(found.mean()) for label, found in numbers.items() if found.isfinite().all()}
+    means = {
+        label: float(found.mean()) for label, found in numbers.items() if found.isfinite().all()
+    }
     if len(numbers) < 2 or not means:
         return None
-    return min(means, key=lambda label: means[label] if measures.describe(measure).lower else -means[label])
+    return min(
+        means, key=lambda label: means[label] if measures.describe(measure).lower else -means[label]
+    )
 
 
 def _claim(experiment: Experiment, number: int, claim: Claim, results: Results) -> dict[str, Any]:
     cells = about(claim, experiment.tasks, experiment.steps)
     judged = judge(claim, results, cells)
     twin = TWINS.get(claim.better)
-    other = judge(claim, results, cells, twin) if twin in experiment.optimizers and twin not in claim.worse else None
+    other = (
+        judge(claim, results, cells, twin)
+        if twin in experiment.optimizers and twin not in claim.worse
+        else None
+    )
     return {
         "id": f"{experiment.name}-claim-{number}",
         "text": claim.text,
@@ -185,7 +237,13 @@ def _judgement(judged: Judgement) -> dict[str, Any]:
         "verdict": judged.verdict.value,
         "finding": finding(judged),
         "comparisons": [
-            {"task": c.task, "steps": c.steps, "other": c.other, "outcome": c.outcome.value, "text": c.text}
+            {
+                "task": c.task,
+                "steps": c.steps,
+                "other": c.other,
+                "outcome": c.outcome.value,
+                "text": c.text,
+            }
             for c in judged.comparisons
         ],
     }
@@ -197,12 +255,19 @@ def finding(judged: Judgement) -> str:
     measured = total - counts[Outcome.MISSING]
     if not measured:
         return f"{judged.better}: no results yet."
-    parts = [f"clearly better in {counts[Outcome.BETTER]} of {measured} comparison{'' if measured == 1 else 's'}"]
-    for outcome, words in ((Outcome.WORSE, "clearly worse"), (Outcome.UNCLEAR, "not clearly different")):
+    parts = [
+        f"clearly better in {counts[Outcome.BETTER]} of {measured} comparison{'' if measured == 1 else 's'}"
+    ]
+    for outcome, words in (
+        (Outcome.WORSE, "clearly worse"),
+        (Outcome.UNCLEAR, "not clearly different"),
+    ):
         if counts[outcome]:
             parts.append(f"{words} in {counts[outcome]} ({_where(judged, outcome)})")
     if counts[Outcome.SINGLE]:
-        parts.append(f"one number each, no standard error, in {counts[Outcome.SINGLE]} ({_where(judged, Outcome.SINGLE)})")
+        parts.append(
+            f"one number each, no standard error, in {counts[Outcome.SINGLE]} ({_where(judged, Outcome.SINGLE)})"
+        )
     if counts[Outcome.MISSING]:
         parts.append(f"{counts[Outcome.MISSING]} more not measured")
     parts += [f"it diverged in {d.diverged} of {d.runs} runs on {d.task}" for d in judged.diverged]
@@ -217,7 +282,9 @@ def _where(judged: Judgement, outcome: Outcome, most: int = 4) -> str:
         if c.outcome is outcome:
             place = f"{c.other} on {c.task}" + (f" at {c.steps:,} steps" if several_lengths else "")
             places.append(f"{c.text} than {place}" if outcome is Outcome.SINGLE else place)
-    return ", ".join(places[:most]) + (f" and {len(places) - most} more" if len(places) > most else "")
+    return ", ".join(places[:most]) + (
+        f" and {len(places) - most} more" if len(places) > most else ""
+    )
 
 
 def versions(results: Iterable[Result]) -> list[dict[str, Any]]:
@@ -250,7 +317,13 @@ def rates(results: Iterable[Result], folders: Sequence[Path]) -> list[dict[str, 
     found: dict[tuple[str, int, str], dict[str, Any]] = {}
     for r in results:
         if "weights" not in r.settings and r.losses.numel():
-            row = {"task": r.task, "steps": r.steps, "optimizer": r.label, "lr": r.lr, "source": r.lr_source}
+            row = {
+                "task": r.task,
+                "steps": r.steps,
+                "optimizer": r.label,
+                "lr": r.lr,
+                "source": r.lr_source,
+            }
             found[r.task, r.steps, r.label] = row | _tuning(r, folders)
     return [found[key] for key in sorted(found)]
 
@@ -258,10 +331,14 @@ def rates(results: Iterable[Result], folders: Sequence[Path]) -> list[dict[str, 
 def _tuning(result: Result, folders: Sequence[Path]) -> dict[str, Any]:
     """The stored grid that the result's rate comes from, if there is one."""
     for folder in folders:
-        for path in sorted(folder.glob(f"{safe_name(result.task)}.{safe_name(result.optimizer)}.*.json")):
+        for path in sorted(
+            folder.glob(f"{safe_name(result.task)}.{safe_name(result.optimizer)}.*.json")
+        ):
             stored = read_tuning(path)
             if stored["lr"] == result.lr:
-                grid = [[point["lr"], point["score"], point["diverged"]] for point in stored["grid"]]
+                grid = [
+                    [point["lr"], point["score"], point["diverged"]] for point in stored["grid"]
+                ]
                 seeds = _ranges(stored["settings"]["seeds"])
                 return {"grid": grid, "at_edge": stored["at_edge"], "tuning_seeds": seeds}
     return {}
@@ -279,5 +356,9 @@ def _alt(task: str, group: Sequence[Result]) -> str:
     ends = []
     for r in group:
         last = float(r.losses[:, -1].double().mean())
-        ends.append(f"{r.label} {last:.3g}" if math.isfinite(last) else f"{r.label} diverged in {r.diverged} of {r.runs} runs")
+        ends.append(
+            f"{r.label} {last:.3g}"
+            if math.isfinite(last)
+            else f"{r.label} diverged in {r.diverged} of {r.runs} runs"
+        )
     return f"Training loss by step on {task}. Mean loss at the last step: {', '.join(ends)}."

@@ -50,7 +50,9 @@ def page(document: Mapping[str, Any]) -> str:
                 "exploded": EXPLODED,
             }
         ),
-        CONTENTS="".join(f'<li><a href="#{_id(part)}">{escape(part["title"])}</a></li>' for part in parts),
+        CONTENTS="".join(
+            f'<li><a href="#{_id(part)}">{escape(part["title"])}</a></li>' for part in parts
+        ),
         QUICK=_QUICK if document["quick"] else "",
         COUNTS=_counts(document["counts"]),
         HEADLINE=_headline(main) if main else "<p>There are no results yet.</p>",
@@ -97,7 +99,11 @@ def _look(look: Mapping[str, Any]) -> dict[str, Any]:
 def _colours(looks: Mapping[str, Mapping[str, Any]]) -> str:
     """A colour per optimizer, by the order in which they come, for either scheme."""
     light = "".join(f".look-{n}{{--c:{look['colour']}}}" for n, look in enumerate(looks.values()))
-    dark = [(n, ON_DARK[look["colour"]]) for n, look in enumerate(looks.values()) if look["colour"] in ON_DARK]
+    dark = [
+        (n, ON_DARK[look["colour"]])
+        for n, look in enumerate(looks.values())
+        if look["colour"] in ON_DARK
+    ]
     rules = "".join(f".look-{n}{{--c:{colour}}}" for n, colour in dark)
     return f"\n{light}\n@media screen and (prefers-color-scheme: dark){{{rules}}}\n"
 
@@ -125,7 +131,9 @@ def _headline(part: Mapping[str, Any]) -> str:
 
 def _scroll(table: str, label: str) -> str:
     """A table that scrolls by itself, also by keyboard."""
-    return f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(label)}">{table}</div>'
+    return (
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(label)}">{table}</div>'
+    )
 
 
 def _claims(parts: Sequence[Mapping[str, Any]]) -> str:
@@ -143,10 +151,10 @@ def _claims(parts: Sequence[Mapping[str, Any]]) -> str:
             )
     if not rows:
         return "<p>No claims.</p>"
-    head = (
-        '<thead><tr><th scope="col">the paper says</th><th scope="col">we find</th><th scope="col">experiment</th></tr></thead>'
+    head = '<thead><tr><th scope="col">the paper says</th><th scope="col">we find</th><th scope="col">experiment</th></tr></thead>'
+    return _scroll(
+        f'<table class="claims">{head}<tbody>{"".join(rows)}</tbody></table>', "All claims"
     )
-    return _scroll(f'<table class="claims">{head}<tbody>{"".join(rows)}</tbody></table>', "All claims")
 
 
 def _section(part: Mapping[str, Any]) -> str:
@@ -168,7 +176,9 @@ def _section(part: Mapping[str, Any]) -> str:
     if shown:
         text += ["<h3>Training curves</h3>", *shown]
     if more:
-        text.append(f"<details><summary>Curves of the other tasks ({len(more)})</summary>{''.join(more)}</details>")
+        text.append(
+            f"<details><summary>Curves of the other tasks ({len(more)})</summary>{''.join(more)}</details>"
+        )
     return "\n".join([*text, "</section>"])
 
 
@@ -204,10 +214,20 @@ def _table(part: Mapping[str, Any], table: Mapping[str, Any]) -> str:
     for row in table["rows"]:
         cells = "".join(_cell(cell) for cell in row["cells"])
         rows.append(f'<tr><th scope="row">{escape(row["optimizer"])}</th>{cells}</tr>')
-    counts = sorted({cell["runs"] for row in table["rows"] for cell in row["cells"] if not cell["missing"]})
+    counts = sorted(
+        {cell["runs"] for row in table["rows"] for cell in row["cells"] if not cell["missing"]}
+    )
     runs = " or ".join(f"{n:,}" for n in counts)
-    steps = "" if several or table["measure"].startswith("seconds") else f" after {table['columns'][0]['steps']:,} steps"
-    over = f": mean ± standard error over {runs} {table['one']}{'' if counts == [1] else 's'}" if counts else ""
+    steps = (
+        ""
+        if several or table["measure"].startswith("seconds")
+        else f" after {table['columns'][0]['steps']:,} steps"
+    )
+    over = (
+        f": mean ± standard error over {runs} {table['one']}{'' if counts == [1] else 's'}"
+        if counts
+        else ""
+    )
     title = table["title"][0].upper() + table["title"][1:]
     better = "lower" if table["lower"] else "higher"
     caption = f"<caption><span>{escape(title)}{steps}{over}; {better} is better.</span></caption>"
@@ -255,7 +275,10 @@ def _settings(document: Mapping[str, Any]) -> str:
     )
     versions = _plain(
         ("results", "made with"),
-        [(str(v["results"]), ", ".join(f"{k} {x}" for k, x in v["made_with"].items())) for v in known["versions"]],
+        [
+            (str(v["results"]), ", ".join(f"{k} {x}" for k, x in v["made_with"].items()))
+            for v in known["versions"]
+        ],
     )
     weights = _plain(
         ("optimizer", "rule", "step size", "configuration", "sha256 of the weights"),
@@ -271,7 +294,15 @@ def _settings(document: Mapping[str, Any]) -> str:
         ],
     )
     rates = _plain(
-        ("task", "steps", "optimizer", "learning rate", "where from", "tuning seeds", "grid: rate → mean final loss"),
+        (
+            "task",
+            "steps",
+            "optimizer",
+            "learning rate",
+            "where from",
+            "tuning seeds",
+            "grid: rate → mean final loss",
+        ),
         [
             (
                 row["task"],
@@ -285,8 +316,16 @@ def _settings(document: Mapping[str, Any]) -> str:
             for row in known["rates"]
         ],
     )
-    blocks = {"Protocol": protocol, "Versions": versions, "Weights": weights, "Learning rates": rates}
-    return "".join(f"<details><summary>{title}</summary>{_scroll(table, title)}</details>" for title, table in blocks.items())
+    blocks = {
+        "Protocol": protocol,
+        "Versions": versions,
+        "Weights": weights,
+        "Learning rates": rates,
+    }
+    return "".join(
+        f"<details><summary>{title}</summary>{_scroll(table, title)}</details>"
+        for title, table in blocks.items()
+    )
 
 
 def _point(lr: float, score: float | None, diverged: int) -> str:
@@ -295,5 +334,7 @@ def _point(lr: float, score: float | None, diverged: int) -> str:
 
 def _plain(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     head = "".join(f'<th scope="col">{escape(title)}</th>' for title in titles)
-    body = "".join(f"<tr>{''.join(f'<td>{escape(text)}</td>' for text in row)}</tr>" for row in rows)
+    body = "".join(
+        f"<tr>{''.join(f'<td>{escape(text)}</td>' for text in row)}</tr>" for row in rows
+    )
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"

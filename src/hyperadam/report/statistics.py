@@ -43,7 +43,11 @@ def summarize(result: Result) -> Summary:
 def contrast(result: Result, other: Result) -> Contrast:
     """How ``result`` differs from ``other``, run by run where they have the same seeds: such runs start alike and see the
     same batches, so that much of what varies between runs cancels."""
-    return compare(result.final_loss, other.final_loss, paired=result.settings["seeds"] == other.settings["seeds"])
+    return compare(
+        result.final_loss,
+        other.final_loss,
+        paired=result.settings["seeds"] == other.settings["seeds"],
+    )
 
 
 def compare(values: Tensor, others: Tensor, paired: bool) -> Contrast:

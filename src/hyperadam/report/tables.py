@@ -33,14 +33,28 @@ class Table(NamedTuple):
     def header(self) -> list[str]:
         """Column titles of :meth:`cells`."""
         test = [f"test {name}" for name in self.rows[0].test] if self.rows else []
-        return ["task", "optimizer", "lr", "final loss", *test, *([f"against {self.reference}"] if self.reference else [])]
+        return [
+            "task",
+            "optimizer",
+            "lr",
+            "final loss",
+            *test,
+            *([f"against {self.reference}"] if self.reference else []),
+        ]
 
     def cells(self, row: Row) -> list[str]:
         """A row as people read it."""
         result = row.result
         test = [f"{value:.4f}" for value in row.test.values()]
         rate = f"{result.lr:.4g} ({result.lr_source})"
-        return [result.task, result.label, rate, loss(row.summary), *test, *([verdict(row.against)] if self.reference else [])]
+        return [
+            result.task,
+            result.label,
+            rate,
+            loss(row.summary),
+            *test,
+            *([verdict(row.against)] if self.reference else []),
+        ]
 
 
 def tabulate(results: Sequence[Result], reference: str = "adam") -> Table:
@@ -56,7 +70,11 @@ def tabulate(results: Sequence[Result], reference: str = "adam") -> Table:
             summary = summarize(result)
             against = contrast(result, other) if other is not None and other is not result else None
             best = len(group) > 1 and summary.mean == lowest < math.inf
-            test = {name: float(x.double().mean()) for name, x in result.test._asdict().items()} if result.test else {}
+            test = (
+                {name: float(x.double().mean()) for name, x in result.test._asdict().items()}
+                if result.test
+                else {}
+            )
             rows.append(Row(result, summary, against, best, test))
     return Table(rows, chosen)
 
@@ -73,14 +91,22 @@ def verdict(against: Contrast | None) -> str:
     if against is None:
         return ""
     if not math.isfinite(against.difference):
-        return {math.inf: "worse: diverged", -math.inf: "better: the other diverged"}.get(against.difference, "both diverged")
-    errors = abs(against.difference) / against.standard_error if against.standard_error > 0 else math.nan
-    size = f"{abs(against.relative):.1%}".replace("%", " %") + (" lower" if against.difference < 0 else " higher")
+        return {math.inf: "worse: diverged", -math.inf: "better: the other diverged"}.get(
+            against.difference, "both diverged"
+        )
+    errors = (
+        abs(against.difference) / against.standard_error if against.standard_error > 0 else math.nan
+    )
+    size = f"{abs(against.relative):.1%}".replace("%", " %") + (
+        " lower" if against.difference < 0 else " higher"
+    )
     if against.relative > 9:
         size = f"{against.relative:.0f} times higher"
     if math.isnan(errors):
         return size if against.difference else "the same"
-    return f"{size} ({errors:.1f} se)" if against.clear else f"no clear difference ({errors:.1f} se)"
+    return (
+        f"{size} ({errors:.1f} se)" if against.clear else f"no clear difference ({errors:.1f} se)"
+    )
 
 
 def as_text(table: Table) -> str:
@@ -92,7 +118,10 @@ def as_text(table: Table) -> str:
         repeated = len(lines) > 1 and row.result.task == table.rows[len(lines) - 2].result.task
         lines.append(["" if repeated else cells[0], *cells[1:]])
     widths = [max(len(line[column]) for line in lines) for column in range(len(table.header))]
-    drawn = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
+    drawn = [
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        for line in lines
+    ]
     return "\n".join([drawn[0], "─" * max(map(len, drawn)), *drawn[1:]])
 
 
@@ -126,7 +155,9 @@ def as_records(table: Table) -> list[dict[str, Any]]:
         }
         if table.reference:
             record["difference"] = _finite(against.difference) if against else None
-            record["difference_standard_error"] = _finite(against.standard_error) if against else None
+            record["difference_standard_error"] = (
+                _finite(against.standard_error) if against else None
+            )
         records.append(record)
     return records
 

@@ -8,6 +8,17 @@ from hyperadam.rules.hyperadam import HyperAdamRule, HyperAdamState
 from hyperadam.rules.rnnprop import RNNpropRule, RNNpropState
 
 #: Every rule by the name its weight files carry.
-RULES: dict[str, type[UpdateRule[Any]]] = {rule.kind: rule for rule in (HyperAdamRule, RNNpropRule, DMRule)}
+RULES: dict[str, type[UpdateRule[Any]]] = {
+    rule.kind: rule for rule in (HyperAdamRule, RNNpropRule, DMRule)
+}
 
-__all__ = ["RULES", "DMRule", "DMState", "HyperAdamRule", "HyperAdamState", "RNNpropRule", "RNNpropState", "UpdateRule"]
+__all__ = [
+    "RULES",
+    "DMRule",
+    "DMState",
+    "HyperAdamRule",
+    "HyperAdamState",
+    "RNNpropRule",
+    "RNNpropState",
+    "UpdateRule",
+]

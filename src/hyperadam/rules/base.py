@@ -56,7 +56,9 @@ class UpdateRule(nn.Module, Generic[StateT]):
         """The next round's sums of squares over this part of the vector, ``(..., columns)``, given earlier totals."""
         raise NotImplementedError(f"{self.kind} couples no coordinates: it has no column sums")
 
-    def forward(self, grad: Tensor, state: StateT, sums: Sums | None = None) -> tuple[Tensor, StateT]:
+    def forward(
+        self, grad: Tensor, state: StateT, sums: Sums | None = None
+    ) -> tuple[Tensor, StateT]:
         """One step: ``(update (..., p), new state)``. ``sums`` are whole-vector totals; ``None``: ``grad`` is whole."""
         raise NotImplementedError
 
@@ -67,7 +69,9 @@ class UpdateRule(nn.Module, Generic[StateT]):
     def init_state(self, like: Tensor) -> StateT:
         """The state before the first step for gradients shaped and typed like ``like`` ``(..., p)``: all zeros."""
         *lead, p = like.shape
-        state: StateT = self.State(*(like.new_zeros(*lead, rows, p) for rows in self.state_rows().values()))
+        state: StateT = self.State(
+            *(like.new_zeros(*lead, rows, p) for rows in self.state_rows().values())
+        )
         return state
 
     def state_fault(self, state: StateT) -> Fault | None:
@@ -87,9 +91,17 @@ class UpdateRule(nn.Module, Generic[StateT]):
 
     def save(self, path: str | Path) -> None:
         """Write meta-parameters, configuration and provenance to a ``.safetensors`` file, byte for byte reproducible."""
-        tensors = {name: value.detach().to("cpu", torch.float32).contiguous() for name, value in self.state_dict().items()}
+        tensors = {
+            name: value.detach().to("cpu", torch.float32).contiguous()
+            for name, value in self.state_dict().items()
+        }
         # one key alone: the order in which several are written is left to chance
-        about = {"format": FORMAT, "rule": self.kind, "config": self.config, "provenance": self.provenance}
+        about = {
+            "format": FORMAT,
+            "rule": self.kind,
+            "config": self.config,
+            "provenance": self.provenance,
+        }
         Path(path).write_bytes(save(tensors, {METADATA: json.dumps(about, sort_keys=True)}))
 
     def extra_repr(self) -> str:

@@ -44,12 +44,17 @@ class DMRule(UpdateRule[DMState]):
         s1, c1, s2, c2 = state
         return lstm_fault(s1, c1, "1") or lstm_fault(s2, c2, "2")
 
-    def forward(self, grad: Tensor, state: DMState, sums: Sums | None = None) -> tuple[Tensor, DMState]:
+    def forward(
+        self, grad: Tensor, state: DMState, sums: Sums | None = None
+    ) -> tuple[Tensor, DMState]:
         g = grad.unsqueeze(-2)
         # log |g| at its floor where it is not taken, so that its derivative there is zero and not infinite
         magnitude = g.abs().clamp(min=math.exp(-self.k))
         large = g.abs() >= math.exp(-self.k)
-        x = torch.cat([torch.log(magnitude) / self.k, torch.where(large, g.sign(), math.exp(self.k) * g)], dim=-2)
+        x = torch.cat(
+            [torch.log(magnitude) / self.k, torch.where(large, g.sign(), math.exp(self.k) * g)],
+            dim=-2,
+        )
         s1, c1 = self.lstm1(x, state.s1, state.c1)
         s2, c2 = self.lstm2(s1, state.s2, state.c2)
         return -(self.theta_q @ s2 + self.b_q).squeeze(-2), DMState(s1, c1, s2, c2)

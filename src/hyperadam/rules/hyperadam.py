@@ -78,7 +78,12 @@ class HyperAdamRule(UpdateRule[HyperAdamState]):
             warmup=warmup,
         )
         J = self.candidates = candidates
-        self.preprocess, self.normalize_state, self.decay_bound, self.warmup = preprocess, normalize_state, decay_bound, warmup
+        self.preprocess, self.normalize_state, self.decay_bound, self.warmup = (
+            preprocess,
+            normalize_state,
+            decay_bound,
+            warmup,
+        )
         inputs = J if preprocess else 1
         self.state_size = S = J if lstm else inputs
         self.rounds = 2 if normalize_state else 1
@@ -92,9 +97,18 @@ class HyperAdamRule(UpdateRule[HyperAdamState]):
 
     def state_rows(self) -> dict[str, int]:
         J = self.candidates
-        return {"m": J, "v": J, "beta_hat": J, "gamma_hat": J, "s": self.state_size, "c": J if self.lstm else 0}
+        return {
+            "m": J,
+            "v": J,
+            "beta_hat": J,
+            "gamma_hat": J,
+            "s": self.state_size,
+            "c": J if self.lstm else 0,
+        }
 
-    def forward(self, grad: Tensor, state: HyperAdamState, sums: Sums | None = None) -> tuple[Tensor, HyperAdamState]:
+    def forward(
+        self, grad: Tensor, state: HyperAdamState, sums: Sums | None = None
+    ) -> tuple[Tensor, HyperAdamState]:
         if sums is None:
             sums = self.total_sums(lambda earlier: self.column_sums(grad, state, earlier))
         g = grad.unsqueeze(-2)
@@ -162,7 +176,11 @@ class HyperAdamRule(UpdateRule[HyperAdamState]):
     @property
     def moment_bound(self) -> float:
         """The bound on ``|m̂|`` for every gradient sequence; infinite for the paper's rule."""
-        return math.inf if self.decay_bound is None else 1 / math.sqrt((1 - self.decay_bound) * (1 - GAMMA_MAX))
+        return (
+            math.inf
+            if self.decay_bound is None
+            else 1 / math.sqrt((1 - self.decay_bound) * (1 - GAMMA_MAX))
+        )
 
     @torch.no_grad()
     def start_near_adam(self, total_weight: float = 1.0, constant: bool = True) -> HyperAdamRule:
@@ -182,6 +200,8 @@ class HyperAdamRule(UpdateRule[HyperAdamState]):
                 gamma_min, gamma_max = beta**2 / self.decay_bound, GAMMA_MAX
                 gamma = max(gamma, gamma_min + 0.1 * (gamma_max - gamma_min))
             self.b_u[j] = torch.logit(torch.tensor(beta / self.beta_max, dtype=torch.float64))
-            self.b_r[j] = torch.logit(torch.tensor((gamma - gamma_min) / (gamma_max - gamma_min), dtype=torch.float64))
+            self.b_r[j] = torch.logit(
+                torch.tensor((gamma - gamma_min) / (gamma_max - gamma_min), dtype=torch.float64)
+            )
         self.b_q.fill_(total_weight / J)
         return self

@@ -21,7 +21,9 @@ def normalize(x: Tensor, squared_norm: Tensor) -> Tensor:
     return x * torch.rsqrt(squared_norm + NORM_GUARD).to(x.dtype).unsqueeze(-1)
 
 
-def glorot(rows: int, columns: int, fan_out: int | None = None, fan_in: int | None = None) -> nn.Parameter:
+def glorot(
+    rows: int, columns: int, fan_out: int | None = None, fan_in: int | None = None
+) -> nn.Parameter:
     """A ``(rows, columns)`` matrix, Glorot uniform; the fans default to its own sizes."""
     limit = math.sqrt(6 / ((fan_in or columns) + (fan_out or rows)))
     return nn.Parameter(torch.empty(rows, columns).uniform_(-limit, limit))
@@ -29,7 +31,9 @@ def glorot(rows: int, columns: int, fan_out: int | None = None, fan_in: int | No
 
 def truncated_normal(rows: int, columns: int, std: float = 0.1) -> nn.Parameter:
     """A ``(rows, columns)`` matrix, normal with deviation ``std`` cut at two deviations."""
-    return nn.Parameter(nn.init.trunc_normal_(torch.empty(rows, columns), std=std, a=-2 * std, b=2 * std))
+    return nn.Parameter(
+        nn.init.trunc_normal_(torch.empty(rows, columns), std=std, a=-2 * std, b=2 * std)
+    )
 
 
 def zeros(rows: int) -> nn.Parameter:

@@ -44,7 +44,15 @@ class RNNpropRule(UpdateRule[RNNpropState]):
         self.theta_q, self.b_q = truncated_normal(1, units), zeros(1)
 
     def state_rows(self) -> dict[str, int]:
-        return {"m": 1, "v": 1, "beta_hat": 1, "s1": self.units, "c1": self.units, "s2": self.units, "c2": self.units}
+        return {
+            "m": 1,
+            "v": 1,
+            "beta_hat": 1,
+            "s1": self.units,
+            "c1": self.units,
+            "s2": self.units,
+            "c2": self.units,
+        }
 
     def state_fault(self, state: RNNpropState) -> Fault | None:
         m, v, hat, s1, c1, s2, c2 = state
@@ -56,7 +64,9 @@ class RNNpropRule(UpdateRule[RNNpropState]):
             or moment_fault(m, v, hat, hat, bound=1.0, epsilon=FLOOR)
         )
 
-    def forward(self, grad: Tensor, state: RNNpropState, sums: Sums | None = None) -> tuple[Tensor, RNNpropState]:
+    def forward(
+        self, grad: Tensor, state: RNNpropState, sums: Sums | None = None
+    ) -> tuple[Tensor, RNNpropState]:
         beta, g = self.beta, grad.unsqueeze(-2)
         m = beta * state.m + (1 - beta) * g
         v = beta * state.v + (1 - beta) * g**2

@@ -74,7 +74,9 @@ class Task(ABC, Generic[BatchT]):
 
     def loss(self, params: Tensor, batch: BatchT) -> Tensor:
         """The loss of each run on its batch, ``(runs, p) -> (runs,)``, differentiable."""
-        return torch.cat([self.losses(params[runs], _part(batch, runs)) for runs in self._chunks(params)])
+        return torch.cat(
+            [self.losses(params[runs], _part(batch, runs)) for runs in self._chunks(params)]
+        )
 
     def loss_and_grad(self, params: Tensor, batch: BatchT) -> tuple[Tensor, Tensor]:
         """The loss ``(runs,)`` and its gradient ``(runs, p)``, both detached."""

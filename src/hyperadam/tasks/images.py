@@ -45,15 +45,24 @@ class Classification(Task[ImageBatch]):
         batch_size: examples a batch.
     """
 
-    def __init__(self, dataset: str, learner: Classifier, shrink: int = 1, batch_size: int = 128) -> None:
+    def __init__(
+        self, dataset: str, learner: Classifier, shrink: int = 1, batch_size: int = 128
+    ) -> None:
         super().__init__(size(learner.shapes()))
-        self.dataset, self.learner, self.shrink, self.batch_size = dataset, learner, shrink, batch_size
+        self.dataset, self.learner, self.shrink, self.batch_size = (
+            dataset,
+            learner,
+            shrink,
+            batch_size,
+        )
         self.title = f"{dataset}, {learner}"
         if isinstance(learner, CNN):
             self.runs_at_once = 1
 
     def batch(self, seeds: Seeds, step: Steps) -> ImageBatch:
-        rows = draws.integers(draws.keys(seeds, "batch", step), len(self.train.labels), self.batch_size)
+        rows = draws.integers(
+            draws.keys(seeds, "batch", step), len(self.train.labels), self.batch_size
+        )
         return ImageBatch(rows, draws.keys(seeds, "dropout", step))
 
     def losses(self, params: Tensor, batch: ImageBatch) -> Tensor:
@@ -64,11 +73,15 @@ class Classification(Task[ImageBatch]):
         logits = self.learner(unflatten(params, self.learner.shapes()), x, mask)
         return cross_entropy(logits, y, reduction="none").mean(1)
 
-    def examples(self, batch: ImageBatch, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor]:
+    def examples(
+        self, batch: ImageBatch, dtype: torch.dtype = torch.float32
+    ) -> tuple[Tensor, Tensor]:
         """The pixels ``(runs, n, channels, height, width)`` and labels ``(runs, n)`` of a batch."""
         images, labels = self.train
         # index_select copies whole rows; indexing with a matrix of numbers is several times slower
-        chosen = images.index_select(0, batch.rows.flatten()).view(*batch.rows.shape, *images.shape[1:])
+        chosen = images.index_select(0, batch.rows.flatten()).view(
+            *batch.rows.shape, *images.shape[1:]
+        )
         return self._pixels(chosen, dtype), labels[batch.rows]
 
     @torch.no_grad()
@@ -78,7 +91,9 @@ class Classification(Task[ImageBatch]):
         for runs in self._chunks(params):
             weights = unflatten(params[runs], self.learner.shapes())
             total = torch.zeros(3, len(params[runs]), dtype=torch.float64)
-            for images, labels in zip(*(torch.split(part, TEST_BLOCK) for part in self.test), strict=True):
+            for images, labels in zip(
+                *(torch.split(part, TEST_BLOCK) for part in self.test), strict=True
+            ):
                 x = self._pixels(images, params.dtype).expand(len(params[runs]), *images.shape)
                 logits = self.learner(weights, x)
                 y = labels.expand(len(logits), -1)

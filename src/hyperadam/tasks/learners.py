@@ -114,7 +114,12 @@ class CNN:
     def __call__(self, weights: Sequence[Tensor], x: Tensor, mask: Tensor | None = None) -> Tensor:
         # one run after the other: grouped convolutions over runs are a fifth slower and hold all activations at once
         runs = range(len(x))
-        return torch.stack([self.one_run(iter([w[r] for w in weights]), x[r], None if mask is None else mask[r]) for r in runs])
+        return torch.stack(
+            [
+                self.one_run(iter([w[r] for w in weights]), x[r], None if mask is None else mask[r])
+                for r in runs
+            ]
+        )
 
     def one_run(self, weights: Iterator[Tensor], h: Tensor, mask: Tensor | None) -> Tensor:
         """``h (n, channels, height, width)`` to logits ``(classes, n)``."""
@@ -147,7 +152,11 @@ def channels_last(h: Tensor) -> Tensor:
 def batch_norm(h: Tensor, epsilon: float = 1e-5) -> Tensor:
     """Every position of ``h (n, ...)`` brought to mean 0 and variance 1 over the batch."""
     last = h.movedim(1, -1)
-    return functional.batch_norm(last.flatten(1), None, None, training=True, eps=epsilon).view_as(last).movedim(-1, 1)
+    return (
+        functional.batch_norm(last.flatten(1), None, None, training=True, eps=epsilon)
+        .view_as(last)
+        .movedim(-1, 1)
+    )
 
 
 @dataclass(frozen=True)
@@ -165,7 +174,11 @@ class LSTM:
 
     def shapes(self) -> list[Shape]:
         u = self.units
-        stack = [shape for k in range(self.layers) for shape in ((4 * u, u if k else 1), (4 * u, u), (4 * u,))]
+        stack = [
+            shape
+            for k in range(self.layers)
+            for shape in ((4 * u, u if k else 1), (4 * u, u), (4 * u,))
+        ]
         return [*stack, (1, u), (1,)]
 
     def __call__(self, weights: Sequence[Tensor], x: Tensor) -> Tensor:

@@ -23,7 +23,9 @@ _LAYERS: dict[str, tuple[tuple[tuple[int, ...], ...], tuple[int, ...]]] = {
     "cnn2": (((16, 16), (32, 32)), (64,)),
 }
 
-_MLP = re.compile(rf"({'|'.join(_VIEWS)})-mlp(?:-([1-9]\d*)x([1-9]\d*))?(?:-({'|'.join(ACTIVATIONS)}))?")
+_MLP = re.compile(
+    rf"({'|'.join(_VIEWS)})-mlp(?:-([1-9]\d*)x([1-9]\d*))?(?:-({'|'.join(ACTIVATIONS)}))?"
+)
 _CNN = re.compile(rf"({'|'.join(_VIEWS)})-(cnn1|cnn2)(-bn)?(-dropout)?")
 _SINE = re.compile(r"sine-lstm(?:-([1-9]\d*))?(-small-noise)?")
 
@@ -31,7 +33,12 @@ _PAPER = (
     "mnist-mlp",
     *(f"mnist-mlp-{activation}" for activation in ACTIVATIONS if activation != "sigmoid"),
     *(f"mnist-mlp-{depth}x20" for depth in range(2, 11)),
-    *(f"{data}-{cnn}{extra}" for data in ("mnist", "cifar10") for cnn in _LAYERS for extra in ("", "-bn", "-dropout")),
+    *(
+        f"{data}-{cnn}{extra}"
+        for data in ("mnist", "cifar10")
+        for cnn in _LAYERS
+        for extra in ("", "-bn", "-dropout")
+    ),
     "sine-lstm",
     "sine-lstm-small-noise",
     "sine-lstm-2",
@@ -67,12 +74,21 @@ def _build(name: str) -> Task[Any] | None:
     if match := _MLP.fullmatch(name):
         view, depth, width, activation = match.groups()
         dataset, shrink = _VIEWS[view]
-        sizes = (math.prod(image_shape(dataset, shrink)), *int(depth or 1) * (int(width or 20),), 10)
+        sizes = (
+            math.prod(image_shape(dataset, shrink)),
+            *int(depth or 1) * (int(width or 20),),
+            10,
+        )
         return Classification(dataset, MLP(sizes, activation or "sigmoid"), shrink)
     if match := _CNN.fullmatch(name):
         view, kind, batch_norm, dropout = match.groups()
         dataset, shrink = _VIEWS[view]
-        network = CNN(image_shape(dataset, shrink), *_LAYERS[kind], batch_norm=bool(batch_norm), dropout=bool(dropout))
+        network = CNN(
+            image_shape(dataset, shrink),
+            *_LAYERS[kind],
+            batch_norm=bool(batch_norm),
+            dropout=bool(dropout),
+        )
         return Classification(dataset, network, shrink)
     if match := _SINE.fullmatch(name):
         layers, small_noise = match.groups()

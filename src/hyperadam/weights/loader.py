@@ -41,7 +41,9 @@ def load_rule(name_or_path: str | os.PathLike[str]) -> UpdateRule[Any]:
         )
     path = _find(name_or_path)
     if not path.is_file():
-        raise FileNotFoundError(f"name_or_path: there is no file {str(path)!r}; expected a {SUFFIX} file or a shipped name")
+        raise FileNotFoundError(
+            f"name_or_path: there is no file {str(path)!r}; expected a {SUFFIX} file or a shipped name"
+        )
     about, tensors = _read(path)
     rule = _build(path, about)
     _fill(rule, tensors, str(path))
@@ -57,7 +59,11 @@ def check_finite(rule: UpdateRule[Any], source: str) -> None:
 
 def _find(name_or_path: str | os.PathLike[str]) -> Path:
     """Where the weights should be; an unknown name is refused here, with what could have been meant."""
-    if not isinstance(name_or_path, str) or name_or_path.endswith(SUFFIX) or any(c in name_or_path for c in "/\\"):
+    if (
+        not isinstance(name_or_path, str)
+        or name_or_path.endswith(SUFFIX)
+        or any(c in name_or_path for c in "/\\")
+    ):
         return Path(name_or_path)
     shipped, name = list_weights(), name_or_path
     if name in shipped:
@@ -65,7 +71,9 @@ def _find(name_or_path: str | os.PathLike[str]) -> Path:
     listed = ", ".join(map(repr, shipped)) or "none"
     near = difflib.get_close_matches(name, shipped, n=3)
     hint = f"did you mean {' or '.join(map(repr, near))}? " if near else ""
-    raise WeightsError(f"there are no shipped weights named {name!r}: {hint}shipped: {listed}; a path ends in {SUFFIX}")
+    raise WeightsError(
+        f"there are no shipped weights named {name!r}: {hint}shipped: {listed}; a path ends in {SUFFIX}"
+    )
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -76,25 +84,37 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
         about = json.loads(metadata.get(METADATA, "{}"))
     except (SafetensorError, OSError, json.JSONDecodeError) as error:
-        raise WeightsError(f"{path} is not a readable {SUFFIX} file (corrupt or cut short?): {error}") from error
+        raise WeightsError(
+            f"{path} is not a readable {SUFFIX} file (corrupt or cut short?): {error}"
+        ) from error
     given = about.get("format") if isinstance(about, dict) else about
     if given != FORMAT:
-        raise WeightsError(f"{path} does not hold a rule: its format is {given!r}, expected {FORMAT!r}")
+        raise WeightsError(
+            f"{path} does not hold a rule: its format is {given!r}, expected {FORMAT!r}"
+        )
     return about, tensors
 
 
 def _build(path: Path, about: dict[str, Any]) -> UpdateRule[Any]:
     """The rule that the file describes, its weights still without memory."""
-    kind, config, provenance = about.get("rule"), about.get("config", {}), about.get("provenance", {})
+    kind, config, provenance = (
+        about.get("rule"),
+        about.get("config", {}),
+        about.get("provenance", {}),
+    )
     if kind not in RULES:
-        raise WeightsError(f"{path} holds a rule of unknown kind {kind!r}, expected one of {', '.join(map(repr, RULES))}")
+        raise WeightsError(
+            f"{path} holds a rule of unknown kind {kind!r}, expected one of {', '.join(map(repr, RULES))}"
+        )
     try:
         # on the meta device a random start is never drawn: the caller's random numbers stay as they are, and a
         # nonsensical size in the file costs no memory
         with torch.device("meta"):
             rule = RULES[kind](**config)
     except (TypeError, ValueError, RuntimeError) as error:
-        raise WeightsError(f"{path} has a configuration that {RULES[kind].__name__} does not take: {error}") from error
+        raise WeightsError(
+            f"{path} has a configuration that {RULES[kind].__name__} does not take: {error}"
+        ) from error
     rule.provenance = provenance
     return rule
 
@@ -103,13 +123,21 @@ def _fill(rule: UpdateRule[Any], tensors: dict[str, Tensor], source: str) -> Non
     """Put the tensors into the rule, once their names, shapes and values are what the rule expects."""
     expected = {name: tuple(value.shape) for name, value in rule.state_dict().items()}
     if missing := expected.keys() - tensors.keys():
-        raise WeightsError(f"{source} lacks weights {sorted(missing)} that its {rule.kind!r} configuration asks for")
+        raise WeightsError(
+            f"{source} lacks weights {sorted(missing)} that its {rule.kind!r} configuration asks for"
+        )
     if unknown := tensors.keys() - expected.keys():
-        raise WeightsError(f"{source} has weights {sorted(unknown)} that its {rule.kind!r} configuration does not know")
+        raise WeightsError(
+            f"{source} has weights {sorted(unknown)} that its {rule.kind!r} configuration does not know"
+        )
     for name, shape in expected.items():
         if tuple(tensors[name].shape) != shape:
-            raise WeightsError(f"{source}: weight {name!r} has shape {tuple(tensors[name].shape)}, expected {shape}")
+            raise WeightsError(
+                f"{source}: weight {name!r} has shape {tuple(tensors[name].shape)}, expected {shape}"
+            )
         if not tensors[name].is_floating_point():
-            raise WeightsError(f"{source}: weight {name!r} has type {tensors[name].dtype}, expected floating point")
+            raise WeightsError(
+                f"{source}: weight {name!r} has type {tensors[name].dtype}, expected floating point"
+            )
     rule.load_state_dict({name: value.float() for name, value in tensors.items()}, assign=True)
     check_finite(rule, source)

@@ -1,4 +1,4 @@
-"""HyperAdam's step in C++, forward and backward: every tensor of a step goes down in one table of addresses."""
+"""HyperAdam's step in C++: every tensor of a step goes down in one table of addresses."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class _Rule(ctypes.Structure):
     )
 
 
-#: Numbers in a row of the table, and which of them are the gradient's address and kind: as the C struct ``Part`` has them.
+#: Numbers in a row of the table, which is the C struct ``Part``, and the gradient's place there.
 ROW, GRAD, GRAD_BFLOAT16 = 13, 1, 2
 
 
@@ -45,12 +45,14 @@ class NativeBatch(Batch):
 
 
 class NativeKernel(Kernel):
-    """The C++ backends of HyperAdam: a float32 rule on the CPU, bfloat16 state, gradients and parameters too."""
+    """The C++ backends of HyperAdam: float32 on the CPU; tensors may be bfloat16, too."""
 
     rule: HyperAdamRule
     dtypes = (torch.float32, torch.bfloat16)
 
-    def __init__(self, rule: HyperAdamRule, name: str, state_dtype: torch.dtype | None = None) -> None:
+    def __init__(
+        self, rule: HyperAdamRule, name: str, state_dtype: torch.dtype | None = None
+    ) -> None:
         super().__init__(rule, state_dtype)
         self.name = name
         self._functions = load_functions(name, ("largest", *GRAIN))
@@ -72,7 +74,12 @@ class NativeKernel(Kernel):
     def take(self, batch: NativeBatch, grads: Sequence[Tensor]) -> None:
         for part, grad in zip(batch.parts, grads, strict=True):
             # a quick look; what it does not like is looked at again, and named
-            if not (grad.is_cpu and grad.dtype in BFLOAT16 and grad.is_contiguous() and grad.numel() == part.param.numel()):
+            if not (
+                grad.is_cpu
+                and grad.dtype in BFLOAT16
+                and grad.is_contiguous()
+                and grad.numel() == part.param.numel()
+            ):
                 self._check_tensor("gradient", grad, part.param.numel())
         batch.grads = grads
         batch.table[GRAD::ROW] = array("q", [grad.data_ptr() for grad in grads])
@@ -94,19 +101,29 @@ class NativeKernel(Kernel):
         self._call("step", batch, *_sums(sums, 2), _address(table), None)
         batch.grads = ()
 
-    # For the tape: the state is kept, and gone back through ---------------------------------------------------------
+    # For the tape: the state is kept, and gone back through ---------------------------------
 
     def step(self, batch: NativeBatch, sums: Sums, new: NativeBatch) -> None:
-        """One step that keeps the old state: the new one goes to the part ``new``, the update to its ``param``."""
+        """One step that keeps the old state: the new one goes to ``new``, the update to its
+        param."""
         self._call("step", batch, *_sums(sums, 2), None, _address(new.table))
 
-    def step_back(self, batch: NativeBatch, sums: Sums, d_new: NativeBatch, d_old: NativeBatch) -> Weights:
-        """From the adjoints of the new state and of the update, which is ``d_new.grad``: fills those of the old state and of
-        the gradient, which is ``d_old.param``; returns those of the weights."""
+    def step_back(
+        self, batch: NativeBatch, sums: Sums, d_new: NativeBatch, d_old: NativeBatch
+    ) -> Weights:
+        """From the adjoints of the new state and of the update (``d_new``'s gradient): fills those
+        of the old state and of the gradient (``d_old``'s param), returns those of the weights."""
         weights = self._weights()
         d_flat = torch.zeros(sum(x.numel() for x in weights), dtype=torch.float64)
         if batch.coordinates:
-            self._call("step_back", batch, *_sums(sums, 2), _address(d_new.table), _address(d_old.table), _tensor(d_flat))
+            self._call(
+                "step_back",
+                batch,
+                *_sums(sums, 2),
+                _address(d_new.table),
+                _address(d_old.table),
+                _tensor(d_flat),
+            )
         pieces = d_flat.float().split([x.numel() for x in weights])
         return Weights(*(d.view(x.shape) for d, x in zip(pieces, weights, strict=True)))
 

@@ -28,18 +28,18 @@ def rows(x: Tensor) -> Rows:
 
 
 def threads(coordinates: int, grain: int) -> int:
-    """How many threads to use where ``grain`` coordinates are worth one; the bits do not depend on it."""
+    """How many threads to use where ``grain`` coordinates are worth one; it changes no bits."""
     wanted = max(1, min(torch.get_num_threads(), coordinates // grain))
     return 1 if wanted > 1 and machine.is_busy() else wanted
 
 
 @cache
 def load_library(name: str) -> ctypes.CDLL | None:
-    """The library for an instruction set; ``None`` if it was not built or this processor cannot run it."""
+    """The library for an instruction set; ``None`` if it is not there or cannot run here."""
     path = Path(__file__).with_name(f"{name}.so")
     if not path.exists():
         return None
-    # Threads that spin while they wait take the other core from whoever needs it. The runtime reads this as it loads.
+    # Threads that spin while they wait take the core from whoever needs it. Read as it loads.
     before = os.environ.get("OMP_WAIT_POLICY")
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     try:
@@ -62,7 +62,9 @@ def load_functions(instruction_set: str, names: Iterable[str]) -> dict[str, Any]
     """The entry points ``hyperadam_<name>`` of the library for an instruction set."""
     library = load_library(instruction_set)
     if library is None:
-        raise ValueError(f"instruction set {instruction_set!r} is not available, only {available()}")
+        raise ValueError(
+            f"instruction set {instruction_set!r} is not available, only {available()}"
+        )
     functions = {name: getattr(library, f"hyperadam_{name}") for name in names}
     for function in functions.values():
         function.restype = None

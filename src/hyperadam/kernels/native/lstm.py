@@ -24,8 +24,10 @@ class _Lstm(ctypes.Structure):
     )
 
 
-def with_native_lstms(rule: UpdateRule[Any], instruction_set: str, in_place: bool = False) -> UpdateRule[Any]:
-    """A twin of ``rule`` that shares its meta-parameters and its ``forward``, and whose LSTM layers are in C++.
+def with_native_lstms(
+    rule: UpdateRule[Any], instruction_set: str, in_place: bool = False
+) -> UpdateRule[Any]:
+    """A twin of ``rule`` with its meta-parameters and ``forward``, and LSTM layers in C++.
 
     ``in_place`` layers have no derivatives: they overwrite the ``s`` and ``c`` that they are given.
     """
@@ -55,7 +57,12 @@ class NativeLSTM(nn.Module):
         return s, c
 
     def call(
-        self, function: str, weights: tuple[Tensor, ...], x: Tensor, *rest: Tensor, d_weights: tuple[Tensor, ...] = ()
+        self,
+        function: str,
+        weights: tuple[Tensor, ...],
+        x: Tensor,
+        *rest: Tensor,
+        d_weights: tuple[Tensor, ...] = (),
     ) -> None:
         """Call C on ``(runs, rows, p)`` tensors with contiguous coordinates."""
         if x.numel() == 0:
@@ -63,10 +70,14 @@ class NativeLSTM(nn.Module):
                 d.zero_()
             return
         runs, _, n = x.shape
-        layers = [self._layer(w, threads(runs * n, GRAIN[function])) for w in (weights, d_weights) if w]
+        layers = [
+            self._layer(w, threads(runs * n, GRAIN[function])) for w in (weights, d_weights) if w
+        ]
         tensors: list[Rows | _Lstm] = [rows(t) for t in (x, *rest)]
         arguments = [ctypes.byref(a) for a in (*tensors, *layers[1:])]
-        self._functions[function](ctypes.byref(layers[0]), ctypes.c_int64(runs), ctypes.c_int64(n), *arguments)
+        self._functions[function](
+            ctypes.byref(layers[0]), ctypes.c_int64(runs), ctypes.c_int64(n), *arguments
+        )
 
     @staticmethod
     def _layer(weights: tuple[Tensor, ...], threads: int) -> _Lstm:
@@ -75,10 +86,12 @@ class NativeLSTM(nn.Module):
 
 
 class _Layer(torch.autograd.Function):
-    """One step as an operation of autograd. It keeps its inputs alone: the backward computes the step again."""
+    """One step as an operation of autograd. It keeps its inputs alone, and computes again."""
 
     @staticmethod
-    def forward(ctx: Any, lstm: NativeLSTM, x: Tensor, s: Tensor, c: Tensor, *weights: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(
+        ctx: Any, lstm: NativeLSTM, x: Tensor, s: Tensor, c: Tensor, *weights: Tensor
+    ) -> tuple[Tensor, Tensor]:
         new_s, new_c = (torch.empty(t.shape) for t in (s, c))
         lstm.call("lstm_forward", weights, *(_runs(t) for t in (x, s, c, new_s, new_c)))
         ctx.lstm = lstm
@@ -91,7 +104,12 @@ class _Layer(torch.autograd.Function):
         x, s, c, *weights = ctx.saved_tensors
         d_x, d_s, d_c, *d_weights = (torch.empty(t.shape) for t in ctx.saved_tensors)
         tensors = x, s, c, d_new_s, d_new_c, d_x, d_s, d_c
-        ctx.lstm.call("lstm_backward", tuple(weights), *(_runs(t) for t in tensors), d_weights=tuple(d_weights))
+        ctx.lstm.call(
+            "lstm_backward",
+            tuple(weights),
+            *(_runs(t) for t in tensors),
+            d_weights=tuple(d_weights),
+        )
         return None, d_x, d_s, d_c, *d_weights
 
 

@@ -57,7 +57,9 @@ class TritonKernel(Kernel):
         self._padded: tuple[Tensor, Tensor]
 
     def take(self, batch: Batch, grads: Sequence[Tensor]) -> None:
-        super().take(batch, [grad.float() if grad.dtype in PARAM_DTYPES else grad for grad in grads])
+        super().take(
+            batch, [grad.float() if grad.dtype in PARAM_DTYPES else grad for grad in grads]
+        )
 
     @torch.no_grad()
     def sums(self, batch: Batch, earlier: Sums) -> Tensor:

@@ -23,7 +23,7 @@ PARAM_DTYPES = {**STATE_DTYPES, torch.float16: tl.float16}
 
 
 class Entry(NamedTuple):
-    """What the table says of one part; tensors ``(runs, n)``, and fields of the state ``(runs, rows, n)``."""
+    """What the table says of one part: its gradient ``(runs, n)``, tensors, and how it moves."""
 
     grad: Tensor
     part: Part
@@ -61,7 +61,9 @@ def _table(entries: list[Entry], block: int, limit: int | None) -> tuple[Tensor,
         count = triton.cdiv(n, block)
         count = count if limit is None else min(count, limit)
         addresses = (x.data_ptr() for x in (grad, param, *state))
-        columns.append((first, count, n, *addresses, _bits(motion.lr), _bits(motion.decay), motion.seed))
+        columns.append(
+            (first, count, n, *addresses, _bits(motion.lr), _bits(motion.decay), motion.seed)
+        )
         first += count
     # what is left over begins after the last program, and so has none
     table = torch.full((len(columns[0]), programs.PARTS.value), first)
