@@ -67,10 +67,9 @@ static void exponentials_for_tanh(float* x, int rows) {
   for (int l = 0; l < rows * B; l += V) store(x + l, vexpm1(load(x + l), -2));
 }
 
-// Ask for a row of a block: the state's rows are too many streams for the hardware to follow. As what is not needed again
-// soon: the state goes through once a step, and would drive out of the cache whatever else is there, Python's code first.
+// Ask for a row of a block: the state's rows are too many streams for the hardware to follow.
 static INLINE void prefetch(const float* row) {
-  for (int l = 0; l < B; l += 16) __builtin_prefetch(row + l, 0, 0);
+  for (int l = 0; l < B; l += 16) __builtin_prefetch(row + l);
 }
 
 // Adds to `rows` rows and `columns` vectors of W in registers: rows x columns accumulators hide the FMA's latency.
