@@ -22,7 +22,6 @@ typedef float vf_unaligned __attribute__((vector_size(4 * V), aligned(4), may_al
 static INLINE vf load(const float* p) { return *(const vf_unaligned*)p; }
 static INLINE void store(float* p, vf x) { *(vf_unaligned*)p = x; }
 static INLINE vf splat(float x) { return x - vf{}; }
-static INLINE vf select(vi mask, vf a, vf b) { return (vf)(((vi)a & mask) | ((vi)b & ~mask)); }
 static INLINE vf vmin(vf a, vf b) { return a < b ? a : b; }
 static INLINE vf vmax(vf a, vf b) { return a > b ? a : b; }
 
