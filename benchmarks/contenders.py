@@ -21,6 +21,7 @@ Setup = Callable[[Shapes], Work]
 #: The fastest of the backends on the CPU.
 BEST = native.available()[0] if native.available() else "torch"
 NAIVE, TILES, FUSED, FREE = "naive eager", "rule in tiles", "Adam fused", "schedule-free AdamW"
+PRODIGY = "Prodigy"
 
 
 def kernel_name(backend: str) -> str:
@@ -28,8 +29,17 @@ def kernel_name(backend: str) -> str:
     return TILES if backend == "torch" else f"kernel {backend}"
 
 
-OURS = kernel_name(BEST)
-OURS_HALF = f"{OURS}, bfloat16 state"
+def second_name(backend: str) -> str:
+    """What the reports call HyperAdam2 on a backend."""
+    return f"HyperAdam2 {backend}"
+
+
+def half_name(name: str) -> str:
+    """The same with a state of half the size."""
+    return f"{name}, bfloat16 state"
+
+
+OURS, SECOND = kernel_name(BEST), second_name(BEST)
 
 
 def parameters(shapes: Shapes) -> list[nn.Parameter]:
@@ -76,33 +86,40 @@ def naive(shapes: Shapes) -> Work:
 
 
 def peers() -> dict[str, Setup]:
-    """HyperAdam on its best backend, and the optimizers that people use in its place."""
+    """Ours on their best backend, and the optimizers that people use in their place."""
     return {
         OURS: learned(hyperadam.HyperAdam, BEST),
+        SECOND: learned(hyperadam.HyperAdam2, BEST),
         FUSED: adam(fused=True),
         "Adam foreach": adam(foreach=True),
         FREE: schedule_free,
+        PRODIGY: prodigy,
     }
 
 
 def every() -> dict[str, Setup]:
     """All that is measured on one flat vector."""
     backends = ["torch", *reversed(native.available())]
+    half = torch.bfloat16
     return {
         NAIVE: naive,
         **{kernel_name(backend): learned(hyperadam.HyperAdam, backend) for backend in backends},
-        OURS_HALF: learned(hyperadam.HyperAdam, BEST, state_dtype=torch.bfloat16),
+        half_name(OURS): learned(hyperadam.HyperAdam, BEST, state_dtype=half),
+        **{second_name(backend): learned(hyperadam.HyperAdam2, backend) for backend in backends},
+        half_name(SECOND): learned(hyperadam.HyperAdam2, BEST, state_dtype=half),
         f"RNNprop {BEST}": learned(hyperadam.RNNprop, BEST),
         f"DMoptimizer {BEST}": learned(hyperadam.DMOptimizer, BEST),
-        **{name: setup for name, setup in peers().items() if name != OURS},
-        "Prodigy": prodigy,
+        **{name: setup for name, setup in peers().items() if name not in (OURS, SECOND)},
     }
 
 
 def longest() -> dict[str, Setup]:
-    """What is measured where the state of one optimizer takes gigabytes."""
+    """What is measured where the state of one optimizer takes gigabytes: HyperAdam only at its
+    best, all else."""
     table = every()
-    return {name: table[name] for name in (OURS, OURS_HALF, FUSED, "Adam foreach", FREE, "Prodigy")}
+    ours = [OURS, half_name(OURS), half_name(SECOND)]
+    ours += [second_name(backend) for backend in ("torch", *native.available())]
+    return {name: table[name] for name in table if name in (*ours, *peers())}
 
 
 # Lists of tensors ---------------------------------------------------------------------------------

@@ -1,9 +1,12 @@
-"""Hugging Face's Trainer: hand it the optimizer and a scheduler. A small GPT-2 learns to count."""
+"""Hugging Face's Trainer: hand it the optimizer, and a scheduler that leaves its rate alone.
+
+A small GPT-2 learns to count.
+"""
 
 import tempfile
 
 import torch
-from torch.optim.lr_scheduler import CosineAnnealingLR
+from torch.optim.lr_scheduler import LambdaLR
 from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
 
 import hyperadam
@@ -23,7 +26,7 @@ config = GPT2Config(
     eos_token_id=0,
 )
 model = GPT2LMHeadModel(config)
-opt = hyperadam.HyperAdam(model.parameters(), weight_decay=0.01)
+opt = hyperadam.HyperAdam(model.parameters(), weight_decay=0.01, total_steps=STEPS)
 
 
 def loss() -> float:
@@ -43,6 +46,7 @@ with tempfile.TemporaryDirectory() as folder:
         save_strategy="no",
         disable_tqdm=True,
     )
-    scheduler = CosineAnnealingLR(opt, T_max=STEPS)
-    Trainer(model, arguments, train_dataset=data, optimizers=(opt, scheduler)).train()
+    # total_steps is a schedule already; without this the Trainer would add another one
+    constant = LambdaLR(opt, lambda step: 1.0)
+    Trainer(model, arguments, train_dataset=data, optimizers=(opt, constant)).train()
 print(f"loss {start:.3f} -> {loss():.3f}")

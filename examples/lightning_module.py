@@ -1,4 +1,4 @@
-"""Lightning: the optimizer goes into configure_optimizers, with a scheduler if you like."""
+"""Lightning: the optimizer goes into configure_optimizers, where the trainer knows the steps."""
 
 import logging
 import warnings
@@ -25,11 +25,9 @@ class Regression(lightning.LightningModule):
         return mse_loss(self.net(x), y)
 
     def configure_optimizers(self):
-        opt = hyperadam.HyperAdam(self.parameters())
-        steps = self.trainer.estimated_stepping_batches
-        scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(opt, T_max=steps)
-        schedule = {"scheduler": scheduler, "interval": "step"}
-        return {"optimizer": opt, "lr_scheduler": schedule}
+        # accumulation and several devices are counted in
+        steps = int(self.trainer.estimated_stepping_batches)
+        return hyperadam.HyperAdam(self.parameters(), total_steps=steps)
 
 
 lightning.seed_everything(0, verbose=False)

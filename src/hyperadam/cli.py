@@ -17,6 +17,7 @@ from hyperadam.commands import (
     meta_train,
     report,
     reproduce,
+    suite,
     tasks,
     train,
     tune,
@@ -25,7 +26,7 @@ from hyperadam.commands import (
 from hyperadam.data import DataError
 
 #: Every command, in the order of the help. A command is a module with ``add(commands)``.
-COMMANDS = (demo, train, compare, tune, reproduce, report, meta_train, tasks, data, weights)
+COMMANDS = (demo, train, compare, tune, reproduce, suite, report, meta_train, tasks, data, weights)
 
 EPILOG = """
 first steps:

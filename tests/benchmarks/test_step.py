@@ -44,7 +44,8 @@ def test_every_optimizer_steps_a_flat_vector(bench):
         assert_times(summary)
 
 
-def test_naive_step_is_the_kernels(bench, monkeypatch):
+def moved(bench, monkeypatch, names):
+    """Where each of some optimizers takes the same vector in twenty steps."""
     made = []
     parameters = bench.contenders.parameters
 
@@ -55,11 +56,26 @@ def test_naive_step_is_the_kernels(bench, monkeypatch):
 
     monkeypatch.setattr(bench.contenders, "parameters", remembered)
     setups = bench.contenders.every()
-    for name in (bench.contenders.NAIVE, bench.contenders.OURS):
+    for name in names:
         work = setups[name]([(50,)])
         for _ in range(20):
             work()
+    assert all(w.any() for w in made)
+    return made
+
+
+def test_naive_step_is_the_kernels(bench, monkeypatch):
+    made = moved(bench, monkeypatch, (bench.contenders.NAIVE, bench.contenders.OURS))
     torch.testing.assert_close(*made, rtol=1e-4, atol=1e-6)
+
+
+def test_backends_of_hyperadam2_take_the_same_steps(bench, monkeypatch):
+    torch.manual_seed(0)
+    names = [bench.contenders.second_name(x) for x in ("torch", *native.available())]
+    assert set(names) <= set(bench.contenders.longest())
+    first, *others = moved(bench, monkeypatch, names)
+    for other in others:
+        torch.testing.assert_close(other, first, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -121,3 +137,36 @@ def test_all_of_it_and_its_report(bench, monkeypatch, tmp_path, capsys):
     bench.step.main()
     assert (tmp_path / "step.md").exists()
     assert "Targets" in capsys.readouterr().out
+
+
+def published():
+    """The results that are in the repository."""
+    return json.loads((BENCHMARKS / "results" / "step.json").read_text())
+
+
+def test_targets_of_hyperadam2(bench):
+    result = published() | {"backends": ["avx512", "avx2", "portable", "triton", "torch"]}
+    adam, half = bench.contenders.FUSED, bench.contenders.half_name("HyperAdam2 avx512")
+    result["flat"] = {
+        size: {"coordinates": n, "seconds": {name: {"median": ns * n * 1e-9} for name, ns in times}}
+        for size, n, times in (
+            ("16k", 16_000, [("HyperAdam2 avx512", 50.0), (adam, 1.0)]),
+            ("100k", 100_000, [("HyperAdam2 avx512", 11.9), ("HyperAdam2 avx2", 12.1)]),
+            ("1M", 1_000_000, [("HyperAdam2 avx512", 9.0), ("HyperAdam2 avx2", 11.0), (adam, 1.0)]),
+            ("10M", 10_000_000, [("HyperAdam2 avx512", 13.0), (half, 3.0), (adam, 1.0)]),
+        )
+    }
+    assert list(bench.step_report.judged_second(result)) == [
+        ("HyperAdam2 avx512, 100k", "≤ 12 ns a coordinate", "11.9 ns", True),
+        ("HyperAdam2 avx2, 100k", "≤ 12 ns a coordinate", "12.1 ns", False),
+        ("HyperAdam2 avx512, 1M", "≤ 12 ns a coordinate", "9.0 ns", True),
+        ("HyperAdam2 avx512 against Adam fused, 1M", "≤ 10×", "9.0×", True),
+        ("HyperAdam2 avx2, 1M", "≤ 12 ns a coordinate", "11.0 ns", True),
+        ("HyperAdam2 avx2 against Adam fused, 1M", "≤ 10×", "11.0×", False),
+        ("HyperAdam2 avx512, 10M", "≤ 12 ns a coordinate", "13.0 ns", False),
+    ]
+
+
+def test_the_published_results_can_be_reported_anew(bench, tmp_path):
+    bench.step_report.write(published(), tmp_path)
+    assert "kernel" in (tmp_path / "step.md").read_text()

@@ -155,6 +155,7 @@ def test_data(
     assert main(["data", "list"]) == 0
     assert [line.split()[:2] for line in capsys.readouterr().out.splitlines()] == [
         ["mnist", "absent"],
+        ["fashion-mnist", "absent"],
         ["cifar10", "absent"],
     ]
     assert main(["data", "verify", "mnist"]) == 2
@@ -162,7 +163,8 @@ def test_data(
     calls = []
     monkeypatch.setattr(data, "fetch", lambda name, root: calls.append((name, root)) or here / name)
     assert main(["data", "fetch", "--from", "downloads"]) == 0
-    assert calls == [("mnist", Path("downloads")), ("cifar10", Path("downloads"))]
+    names = "mnist", "fashion-mnist", "cifar10"
+    assert calls == [(name, Path("downloads")) for name in names]
 
 
 def one_line(capsys: pytest.CaptureFixture[str]) -> str:

@@ -105,6 +105,21 @@ def as_zip(files: dict[str, bytes]) -> bytes:
     return buffer.getvalue()
 
 
+def as_deb(files: dict[str, bytes]) -> bytes:
+    """A Debian package: an ``ar`` archive of a version, a control and a data archive, with gzipped files in the last."""
+    gzipped = {f"{name}.gz": gzip.compress(body) for name, body in files.items()}
+    members = {
+        "debian-binary": b"2.0",  # of odd length: what follows starts at an even place
+        "control.tar.gz": as_tar({"control": b"Package: tiny"}),
+        "data.tar.gz": as_tar(gzipped),
+    }
+    archive = b"!<arch>\n"
+    for name, body in members.items():
+        archive += f"{name:<16}{0:<12}{0:<6}{0:<6}{'100644':<8}{len(body):<10}`\n".encode()
+        archive += body + b"\n" * (len(body) % 2)
+    return archive
+
+
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("HYPERADAM_DATA", str(tmp_path / "cache"))

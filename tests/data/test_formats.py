@@ -21,6 +21,7 @@ from hyperadam.data.formats import (
 )
 
 from .conftest import (
+    as_deb,
     as_tar,
     as_zip,
     content,
@@ -56,7 +57,7 @@ def test_folder(
     assert content(found) == content(parts)
 
 
-@pytest.mark.parametrize("pack", [as_tar, as_zip])
+@pytest.mark.parametrize("pack", [as_tar, as_zip, as_deb])
 @pytest.mark.parametrize(
     ("form", "files", "parts"),
     [(CSV, csv_files(DIGITS), DIGITS), (RECORDS, record_files(PHOTOS), PHOTOS)],
@@ -81,11 +82,17 @@ def test_missing_file_is_named(tmp_path: Path) -> None:
         read_folder(tmp_path, (IDX, CSV))
 
 
-@pytest.mark.parametrize("pack", [as_tar, as_zip])
+@pytest.mark.parametrize("pack", [as_tar, as_zip, as_deb])
 def test_truncated_archive(tmp_path: Path, pack) -> None:
     data = pack(csv_files(random_parts((1, 28, 28), train=50)))
     (tmp_path / "all.bin").write_bytes(data[: len(data) // 2])
     with pytest.raises(DataError, match="truncated or damaged"):
+        read_archive(tmp_path / "all.bin", (CSV,))
+
+
+def test_debian_package_without_data(tmp_path: Path) -> None:
+    (tmp_path / "all.bin").write_bytes(as_deb({}).replace(b"data.tar", b"else.tar"))
+    with pytest.raises(DataError, match="no data member"):
         read_archive(tmp_path / "all.bin", (CSV,))
 
 

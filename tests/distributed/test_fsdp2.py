@@ -5,13 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
+import torch.distributed as dist
 from torch import nn
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, Shard
 
 from hyperadam import LearnedOptimizer
 
-from .models import OPTIMIZERS, TOLERANCE, Net, Row, alone, distance, make, params_of, train
+from .models import OPTIMIZERS, TOLERANCE, Net, Row, alone, distance, full, make, params_of, train
 from .ranks import run_ranks
 
 
@@ -28,6 +30,7 @@ def check_state(opt: LearnedOptimizer) -> None:
     for group in opt.param_groups:
         for p in group["params"]:
             assert opt.state[p]["step"] == 5
+            check_memory(opt, p)
             for name, count in rows.items():
                 field = opt.state[p][name]
                 assert isinstance(field, DTensor)
@@ -37,13 +40,29 @@ def check_state(opt: LearnedOptimizer) -> None:
                 assert list(field.placements) == [Shard(1)]
 
 
+def check_memory(opt: LearnedOptimizer, p: Any) -> None:
+    """What is kept of a tensor is of the whole of it, and the same on every rank."""
+    if not opt.rule.memory:
+        return
+    memory = opt.state[p]["memory"]
+    assert type(memory) is torch.Tensor
+    assert memory.is_cpu
+    copies = [torch.empty_like(memory) for _ in range(dist.get_world_size())]
+    dist.all_gather(copies, memory)
+    assert all(torch.equal(copy, memory) for copy in copies)
+    mean = full(p).double().square().mean()
+    assert memory[1].item() == pytest.approx(mean.item(), rel=1e-5)
+    moments = full(opt.state[p]["m"]).double().square().flatten(1).mean(1)
+    torch.testing.assert_close(memory[3:6].double(), moments, rtol=1e-5, atol=0)
+
+
 def train_sharded(rank: int) -> dict[str, float]:
     gaps = {}
     for kind in (Net, Row):
-        for name, (make_optimizer, rounds) in OPTIMIZERS.items():
+        for name, optimizer in OPTIMIZERS.items():
             model = sharded(kind)
-            opt = make_optimizer(model.parameters())
-            assert train(model, opt) == 5 * rounds
+            opt = optimizer.make(model.parameters())
+            assert train(model, opt) == optimizer.on_shards()
             check_state(opt)
             if kind is Row and rank:
                 assert not any(p.to_local().numel() for p in model.parameters())

@@ -15,7 +15,8 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 from .models import OPTIMIZERS, Even, Net, Row, backward, batch, make, train, zero_redundancy
 from .ranks import run_ranks
 
-NORMED = [name for name, (_, rounds) in OPTIMIZERS.items() if rounds]
+#: Those that ask other ranks.
+NORMED = [name for name, kind in OPTIMIZERS.items() if kind.rounds or kind.per_tensor]
 
 
 def local(x: Any) -> Tensor:
@@ -31,7 +32,7 @@ def bits(opt: Any) -> list[Tensor]:
 
 
 def wrapped(kind: str, name: str, **options: Any) -> tuple[Any, Any]:
-    make_optimizer = OPTIMIZERS[name][0]
+    make_optimizer = OPTIMIZERS[name].make
     if kind == "zero":
         model = make(Net)
         return model, zero_redundancy(model.parameters(), make_optimizer, **options)
@@ -50,7 +51,8 @@ def refuse(rank: int) -> None:
                 check_raises(*wrapped(kind, name), value, bad_rank=0, rank=rank)
             check_skips(*wrapped(kind, name, nonfinite="skip"), bad_rank=0, rank=rank)
         if kind != "row":  # there the second rank has no gradient to spoil
-            check_raises(*wrapped(kind, "hyperadam"), math.nan, bad_rank=1, rank=rank)
+            for name in ("hyperadam", "hyperadam2"):
+                check_raises(*wrapped(kind, name), math.nan, bad_rank=1, rank=rank)
 
 
 def spoil(model: Any, opt: Any, value: float, bad: bool) -> None:

@@ -41,7 +41,7 @@ def test_data_parallel() -> None:
 
 def data_parallel(rank: int) -> dict[str, float]:
     gaps = {}
-    for name, (make_optimizer, _) in OPTIMIZERS.items():
+    for name, (make_optimizer, *_) in OPTIMIZERS.items():
         # in float64: two halves of a batch are rounded otherwise than all of it
         wrapped, plain = DistributedDataParallel(make(Net).double()), make(Net).double()
         theirs = make_optimizer(wrapped.parameters(), state_dtype=torch.float64)
@@ -64,10 +64,14 @@ def test_fsdp1() -> None:
 
 def fsdp1(rank: int) -> dict[str, float]:
     gaps = {}
-    for name, (make_optimizer, rounds) in OPTIMIZERS.items():
+    for name, (make_optimizer, rounds, per_tensor) in OPTIMIZERS.items():
         for kind in (Net, Row):
             model = wrap(kind)
             before = gathered(model)
+            if per_tensor:
+                refuses_fsdp1(model, make_optimizer)
+                assert distance(gathered(model), before) == 0
+                continue
             if rounds:
                 opt = make_optimizer(model.parameters())
                 backward(model, batch(0))
@@ -79,6 +83,21 @@ def fsdp1(rank: int) -> dict[str, float]:
             assert train(model, make_optimizer(model.parameters(), **options)) == 5 * rounds
             gaps[f"{name} {kind.__name__}"] = distance(gathered(model), alone(kind, name))
     return gaps
+
+
+def refuses_fsdp1(model: nn.Module, make_optimizer: Any) -> None:
+    """Nobody can know what tensor a shard of it is of: every rank says so, one without a piece, too."""
+    with pytest.raises(ValueError, match=r"process_group must be None.* fully_shard \(FSDP2\)"):
+        make_optimizer(model.parameters(), process_group=dist.group.WORLD)
+    with pytest.raises(ValueError, match="process_group must be None"):
+        hyperadam.LearnedOptimizer(
+            model.parameters(), weights=hyperadam.HyperAdam2Rule(), process_group=dist.group.WORLD
+        )
+    opt = make_optimizer(model.parameters())
+    backward(model, batch(0))
+    with pytest.raises(RuntimeError, match=r"shards of FSDP1.*hyperadam2\(.*fully_shard"):
+        opt.step()
+    assert not opt.state
 
 
 def wrap(kind: type[nn.Module]) -> nn.Module:
@@ -108,13 +127,13 @@ class OneTensor(nn.Module):
 
 def zero(rank: int) -> dict[str, float]:
     gaps = {}
-    for name, (_, rounds) in OPTIMIZERS.items():
+    for name, optimizer in OPTIMIZERS.items():
         for kind in (Net, OneTensor):
             model = make(kind)
-            opt = zero_redundancy(model.parameters(), OPTIMIZERS[name][0])
+            opt = zero_redundancy(model.parameters(), optimizer.make)
             if kind is OneTensor and rank:
                 assert not opt.optim.param_groups[0]["params"]
-            assert train(model, opt) == 5 * rounds
+            assert train(model, opt) == optimizer.on_whole_tensors()
             gaps[f"{name} {kind.__name__}"] = distance(params_of(model), alone(kind, name))
     # its own group, and a state that some rank's kernel would not take from another
     opt = zero_redundancy(
@@ -138,7 +157,7 @@ def test_steps_in_the_backward_pass() -> None:
 def steps_in_the_backward_pass(rank: int) -> None:
     from torch.distributed.optim import _apply_optimizer_in_backward
 
-    for name, (make_optimizer, rounds) in OPTIMIZERS.items():
+    for name, (make_optimizer, rounds, _) in OPTIMIZERS.items():
         model = make(Net)
         before = params_of(model)
         _apply_optimizer_in_backward(make_optimizer, model.parameters(), {})
@@ -151,6 +170,40 @@ def steps_in_the_backward_pass(rank: int) -> None:
             for step in STEPS:
                 backward(model, batch(step))
             assert distance(params_of(model), alone(Net, name)) == 0
+            assert distance(one_by_one(make_optimizer), alone(Net, name)) == 0
+
+
+def one_by_one(make_optimizer: Any) -> dict[str, Tensor]:
+    """An optimizer for each parameter, which steps as soon as its gradient is there."""
+    model = make(Net)
+    optimizers = {p: make_optimizer([p]) for p in model.parameters()}
+
+    def step(p: Tensor) -> None:
+        optimizers[p].step()
+        p.grad = None
+
+    for p in model.parameters():
+        p.register_post_accumulate_grad_hook(step)
+    for t in STEPS:
+        backward(model, batch(t))
+        assert all(p.grad is None for p in model.parameters())
+    return params_of(model)
+
+
+def test_steps_in_the_backward_pass_of_shards() -> None:
+    """Tensor parallel: the ranks meet in the backward pass, in the same order."""
+    assert_close(run_ranks(2, steps_of_shards))
+
+
+def steps_of_shards(rank: int) -> dict[str, float]:
+    from torch.distributed.optim import _apply_optimizer_in_backward
+
+    plan = {"up": ColwiseParallel(), "down": RowwiseParallel()}
+    model = parallelize_module(make(Even), init_device_mesh("cpu", (2,)), plan)
+    _apply_optimizer_in_backward(OPTIMIZERS["hyperadam2"].make, model.parameters(), {})
+    for step in STEPS:
+        backward(model, batch(step))
+    return {"hyperadam2": distance(params_of(model), alone(Even, "hyperadam2"))}
 
 
 def test_pipeline() -> None:
@@ -161,11 +214,12 @@ def test_pipeline() -> None:
 def pipeline(rank: int) -> dict[str, float]:
     """Each rank holds some layers; gradients are taken from all of them, for want of a pipeline."""
     gaps = {}
-    for name, (make_optimizer, _) in OPTIMIZERS.items():
+    for name, (make_optimizer, _, per_tensor) in OPTIMIZERS.items():
         model = make(Net)
         params = list(model.parameters())
         mine = params[:3] if rank == 0 else params[3:]
-        opt = make_optimizer(mine, process_group=dist.group.WORLD)
+        options = {} if per_tensor else {"process_group": dist.group.WORLD}
+        opt = make_optimizer(mine, **options)
         for step in STEPS:
             backward(model, batch(step))
             opt.step()
@@ -186,11 +240,11 @@ def split_pipeline(rank: int) -> dict[str, float]:
             parallelize_module(make(Even), mesh, plan),
         ):
             kind = Net if hasattr(model, "first") else Even
-            opt = OPTIMIZERS[name][0](model.parameters(), process_group=dist.group.WORLD)
-            assert train(model, opt) == 5 * OPTIMIZERS[name][1]
+            opt = OPTIMIZERS[name].make(model.parameters(), process_group=dist.group.WORLD)
+            assert train(model, opt) == 5 * OPTIMIZERS[name].rounds
 
             twins = nn.ModuleList([make(kind), make(kind)])
-            opt = OPTIMIZERS[name][0](twins.parameters())
+            opt = OPTIMIZERS[name].make(twins.parameters())
             for step in STEPS:
                 for twin in twins:
                     backward(twin, batch(step))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -252,9 +253,64 @@ def test_names_and_rates(tmp_path: Path) -> None:
     assert find(other) is other
 
 
+def test_options_behind_a_name(tmp_path: Path) -> None:
+    plain, told = find("hyperadam"), find("hyperadam+horizon")
+    assert (plain.horizon, told.horizon) == (False, True)
+    assert told.name == told.label == "hyperadam+horizon"
+    # one entry more where it is on, none where it is off: results from before keep their keys
+    assert "horizon" not in plain.settings()
+    assert told.settings() == plain.settings() | {"optimizer": told.name, "horizon": True}
+    relative = find("hyperadam+relative")
+    assert relative.rule is not None
+    assert relative.rule.relative
+    assert relative.settings()["config"] == plain.settings()["config"] | {"relative": True}
+    assert relative.settings()["weights"] != plain.settings()["weights"]
+    both = find("rnnprop+horizon+relative@0.02")
+    assert (both.name, both.label, both.lr) == (
+        "rnnprop+relative+horizon",
+        "rnnprop+relative+horizon@0.02",
+        0.02,
+    )
+    assert both.horizon
+    assert both.at(0.5).horizon
+    path = tmp_path / "mine+horizon.safetensors"
+    HyperAdamRule(candidates=3).save(path)
+    assert not find(str(path)).horizon
+    assert find(f"{path}+horizon").horizon
+
+
+def test_a_spec_tells_the_horizon_and_the_shapes() -> None:
+    start, grads = problem()
+    shapes = [(5, 5), (12,)]
+    told = find("hyperadam+relative+horizon")
+    w = start.clone()
+    stepper = told.stepper(w, shapes, STEPS)
+    for grad in grads:
+        stepper.step(grad.clone())
+    pieces = zip(start[2].split([25, 12]), shapes, strict=True)
+    params = [nn.Parameter(x.view(shape).clone()) for x, shape in pieces]
+    optimizer = hyperadam.HyperAdam(
+        params, weights=hyperadam.load_rule("hyperadam", relative=True), total_steps=STEPS
+    )
+    for grad in grads:
+        for p, g in zip(params, grad[2].split([25, 12]), strict=True):
+            p.grad = g.view_as(p).clone()
+        optimizer.step()
+    assert torch.equal(w[2], torch.cat([p.detach().reshape(-1) for p in params]))
+    with pytest.raises(ValueError, match=r"steps is None, expected .*hyperadam\+relative"):
+        told.stepper(start.clone(), shapes)
+    with pytest.raises(ValueError, match="shapes is None"):
+        told.stepper(start.clone(), steps=STEPS)
+    with pytest.raises(ValueError, match="adam is not learned: it cannot be told the horizon"):
+        replace(find("adam@0.1"), horizon=True)
+
+
 @pytest.mark.parametrize(
     ("name", "message"),
     [
+        ("adam+horizon", r"\+horizon is for learned ones, not adam"),
+        ("hyperdam+horizon", r"no optimizer is called 'hyperdam'; did you mean hyperadam"),
+        ("hyperadam+fast", r"no optimizer is called 'hyperadam\+fast'; did you mean hyperadam"),
         ("adma", r"no optimizer is called 'adma'; did you mean adam"),
         ("hyperdam@0.1", r"no optimizer is called 'hyperdam'; did you mean hyperadam"),
         ("zzz", r"there are sgd, .*hyperadam.*\.safetensors"),

@@ -67,6 +67,38 @@ def test_batches_of_runs_do_not_matter(optimizer: str) -> None:
     assert torch.equal(alone.final_loss[0], together.final_loss[4])
 
 
+@pytest.mark.parametrize("options", ["+horizon", "+relative", "+relative+horizon"])
+def test_horizons_and_relative_steps_resume_to_the_bit(options: str, tmp_path: Path) -> None:
+    """And no company of runs matters."""
+    whole = train("noisy-bowl", f"hyperadam{options}", range(5), 12)
+    plain = train("noisy-bowl", "hyperadam", range(5), 12)
+    assert whole.key != plain.key
+    assert not torch.equal(whole.final_loss, plain.final_loss)
+    assert same(train("noisy-bowl", f"hyperadam{options}", range(5), 12, runs_at_once=2), whole)
+
+    class Stop(Exception):
+        pass
+
+    def stop(share: float) -> None:
+        if share > 0.4:
+            raise Stop
+
+    file = tmp_path / "checkpoint"
+    with pytest.raises(Stop):
+        train(
+            "noisy-bowl",
+            f"hyperadam{options}",
+            range(5),
+            12,
+            progress=stop,
+            checkpoint=file,
+            interval=0,
+        )
+    assert file.is_file()
+    resumed = train("noisy-bowl", f"hyperadam{options}", range(5), 12, checkpoint=file)
+    assert same(resumed, whole)
+
+
 def test_memory_bounds_how_many_runs_go_together(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = []
     batch = NoisyBowl.batch

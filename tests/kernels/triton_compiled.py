@@ -18,7 +18,7 @@ from triton.compiler import ASTSource
 from hyperadam.kernels.triton import TritonKernel, device, hyperadam, launch
 from hyperadam.rules import HyperAdamRule
 
-POINTERS = {"table": "*i64", "shares": "*fp64"}
+POINTERS = {"table": "*i64", "shares": "*fp64", "totals": "*fp64"}
 
 
 def build(program, constants, target):
@@ -53,7 +53,7 @@ def resources(kernel):
 
 
 #: All of the rule's parts at its full size; and on few candidates, the branches that it leaves.
-WHOLE = {"decay_bound": 0.97, "normalize_state": True}
+WHOLE = {"decay_bound": 0.97, "normalize_state": True, "relative": True}
 BRANCHES = {
     "no-lstm": {"candidates": 3, "lstm": False},
     "no-preprocess": {"candidates": 3, "preprocess": False},

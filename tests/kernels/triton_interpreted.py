@@ -78,6 +78,42 @@ def test_steps_in_parts_equal_the_rule_on_one_vector(name):
             assert error(torch.cat(values, -1), expected) < 1e-6, (field, dtype)
 
 
+def test_relative_steps_have_a_scale_for_each_part_and_run():
+    options = {"candidates": 7, "decay_bound": 0.97}
+    plain, relative = make_rule(options), make_rule({**options, "relative": True})
+    n, shapes = sum(SIZES), [(1, 37), (0,), (6,)]
+    grads, start = gradients(3, RUNS, n), 0.01 * gradients(1, RUNS, n, seed=1)[0]
+    sizes = torch.tensor([[[0.2], [0.1]], [[0.1], [0.1]], [[0.05], [3.0]]])
+    ends = {}
+    for name, rule, memories in (
+        ("plain", plain, [None] * 3),
+        ("ones", relative, [torch.full((RUNS, 1), 0.1)] * 3),
+        ("scaled", relative, list(sizes)),
+    ):
+        kernel = TritonKernel(rule)
+        params = [x.contiguous() for x in start.split(SIZES, -1)]
+        states = [zeros(rule, RUNS, size) for size in SIZES]
+        parts = [Part(*x) for x in zip(params, states, shapes, memories, strict=True)]
+        batch = kernel.admit(parts, RUNS)
+        for g in grads:
+            shares = [x.contiguous() for x in g.split(SIZES, -1)]
+            move(kernel, batch, shares, [Motion(STEP, decay) for decay in DECAY])
+        ends[name] = torch.cat(params, -1)
+    assert torch.equal(ends["plain"], ends["ones"])
+
+    reference, w = twin(plain, torch.float64), start.double()
+    state = zeros(reference, RUNS, n, torch.float64)
+    decay = torch.tensor(DECAY, dtype=torch.float64).repeat_interleave(torch.tensor(SIZES))
+    scale = torch.tensor([[2.0, 1.0, 1.0], [1.0, 1.0, 30.0]], dtype=torch.float64)
+    scale = scale.repeat_interleave(torch.tensor(SIZES), dim=1)
+    with torch.no_grad():
+        for g in grads.double():
+            d, state = reference(g, state)
+            w = w - STEP * (scale * d + decay * w)
+    assert error(ends["scaled"], w) < 3e-6
+    assert error(ends["plain"], w) > 1e-2
+
+
 def test_sums_beyond_float32_are_right():
     """Each square fits float32, their sum does not; and the step that follows is the rule's."""
     rule = make_rule({"candidates": 3, "decay_bound": 0.97})

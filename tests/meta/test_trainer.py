@@ -14,6 +14,7 @@ import torch
 from hyperadam import load_rule
 from hyperadam.data.catalog import MNIST
 from hyperadam.meta import PRESETS, Settings, Trainer, checkpoint, preset
+from hyperadam.meta.settings import LATER
 from tests.meta import toys
 
 ROOT = Path(__file__).parents[2]
@@ -94,8 +95,49 @@ def test_resuming_repeats_the_uninterrupted_run_bit_for_bit(tmp_path):
 
 def test_other_settings_are_refused(tmp_path):
     finish(Trainer(SETTINGS, tmp_path), until=2)
-    with pytest.raises(ValueError, match="other settings"):
-        Trainer(dataclasses.replace(SETTINGS, lr=1e-4), tmp_path)
+    for other in ({"lr": 1e-4}, {"horizon": True}):
+        with pytest.raises(ValueError, match="other settings"):
+            Trainer(dataclasses.replace(SETTINGS, **other), tmp_path)
+
+
+def test_settings_say_what_came_later_only_where_it_is_on():
+    """Checkpoints and weights from before it compare as they did."""
+    assert "horizon" not in SETTINGS.as_dict()
+    assert dataclasses.replace(SETTINGS, horizon=True).as_dict()["horizon"] is True
+    known = {field.name for field in dataclasses.fields(Settings)}
+    assert set(SETTINGS.as_dict()) == known - set(LATER)
+
+
+KNOWING = dataclasses.replace(
+    SETTINGS, config={"candidates": 3, "decay_bound": 0.97, "relative": True}, horizon=True
+)
+
+
+def test_relative_rules_with_a_horizon_resume_bit_for_bit(tmp_path):
+    """The sizes of the start and the length of a rollout are found again."""
+    whole = Trainer(KNOWING, tmp_path / "whole")
+    finish(whole)
+    finish(Trainer(KNOWING, tmp_path / "parts"), until=5)
+    resumed = Trainer(KNOWING, tmp_path / "parts")
+    for old in resumed.rollouts:
+        assert old.position.step > 0 or old.number > 0
+    finish(resumed)
+    assert same(whole.rule, resumed.rule)
+    assert whole.curve == resumed.curve
+    rule = load_rule(tmp_path / "whole/best.safetensors")
+    assert rule.relative
+    assert rule.provenance["settings"]["horizon"] is True
+
+
+def test_rollouts_know_their_own_length(tmp_path):
+    trainer = Trainer(dataclasses.replace(KNOWING, rollouts=4, lengths=(40,)), tmp_path)
+    for rollout in trainer.rollouts:
+        scale = rollout.size(1) / (0.005 * trainer.rule.pace(1, rollout.length))
+        last = 0.005 * trainer.rule.pace(rollout.length, rollout.length)
+        torch.testing.assert_close(rollout.size(rollout.length), scale * last)
+        assert scale.unique().numel() == 2  # the bowl, and what is added to it
+    plain = Trainer(SETTINGS, tmp_path / "plain")
+    assert {rollout.size(t) for rollout in plain.rollouts for t in (1, 20)} == {0.005}
 
 
 def test_damaged_checkpoint_falls_back_to_the_previous(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -13,6 +14,8 @@ from hyperadam import (
     DMOptimizer,
     DMRule,
     HyperAdam,
+    HyperAdam2,
+    HyperAdam2Rule,
     HyperAdamRule,
     LearnedOptimizer,
     RNNprop,
@@ -45,13 +48,24 @@ class Case(NamedTuple):
         )
 
 
-KINDS: dict[str, tuple[type[LearnedOptimizer], Callable[[], UpdateRule[Any]], str]] = {
-    **{
-        f"hyperadam-{backend}": (HyperAdam, HyperAdamRule, backend)
-        for backend in hyperadam.kernels.available()
-    },
+BACKENDS = hyperadam.kernels.available()
+#: An optimizer's class, its rule's, and a backend.
+Kind = tuple[type[LearnedOptimizer], Callable[..., UpdateRule[Any]], str]
+#: Rules that keep nothing of a tensor as a whole, unless they are asked to take steps relative to its size.
+PLAIN: dict[str, Kind] = {
+    **{f"hyperadam-{backend}": (HyperAdam, HyperAdamRule, backend) for backend in BACKENDS},
     "rnnprop-torch": (RNNprop, RNNpropRule, "torch"),
     "dm-torch": (DMOptimizer, DMRule, "torch"),
+}
+#: For relative steps the fastest backend and the plainest will do.
+KINDS: dict[str, Kind] = {
+    **PLAIN,
+    **{f"hyperadam2-{backend}": (HyperAdam2, HyperAdam2Rule, backend) for backend in BACKENDS},
+    **{
+        f"hyperadam-relative-{backend}": (HyperAdam, partial(HyperAdamRule, relative=True), backend)
+        for backend in dict.fromkeys((BACKENDS[0], "torch"))
+    },
+    "rnnprop-relative-torch": (RNNprop, partial(RNNpropRule, relative=True), "torch"),
 }
 
 
@@ -74,6 +88,11 @@ def run(opt: LearnedOptimizer, params: list[Tensor], steps: range) -> None:
     for t in steps:
         set_grads(params, t)
         opt.step()
+
+
+def fields(state: dict[str, Tensor]) -> dict[str, Tensor]:
+    """What a state holds for each coordinate: all but the count of steps and the memory."""
+    return {name: x for name, x in state.items() if name not in ("step", "memory")}
 
 
 def flat(values: list[Tensor]) -> Tensor:

@@ -16,7 +16,14 @@ import torch
 from torch import Tensor
 
 import hyperadam
-from hyperadam import DMOptimizer, HyperAdam, LearnedOptimizer, RNNprop, UpdateRule
+from hyperadam import (
+    DMOptimizer,
+    HyperAdam,
+    HyperAdam2,
+    LearnedOptimizer,
+    RNNprop,
+    UpdateRule,
+)
 
 from .cases import tensors
 
@@ -25,6 +32,9 @@ KINDS: dict[str, type[LearnedOptimizer]] = {
     "hyperadam-paper": HyperAdam,
     "rnnprop": RNNprop,
     "dm": DMOptimizer,
+    "hyperadam+relative": HyperAdam,
+    "rnnprop+relative": RNNprop,
+    "hyperadam2": HyperAdam2,
 }
 SHAPES = [(3, 2), (4,), (), (4,)]
 
@@ -34,13 +44,17 @@ SHAPES = [(3, 2), (4,), (), (4,)]
 
 @cache
 def rule(kind: str) -> UpdateRule[Any]:
-    return hyperadam.load_rule(kind)
+    name, _, relative = kind.partition("+")
+    return hyperadam.load_rule(name, relative=True if relative else None)
 
 
 def make(kind: str, dtype: torch.dtype = torch.float32) -> LearnedOptimizer:
     """An optimizer that has taken two steps, on two groups of tiny parameters."""
     params = tensors(*SHAPES)
-    groups = [{"params": params[:3], "weight_decay": 0.1}, {"params": params[3:], "lr": 0.02}]
+    groups = [
+        {"params": params[:3], "weight_decay": 0.1, "total_steps": 9},
+        {"params": params[3:], "lr": 0.02},
+    ]
     opt = KINDS[kind](groups, weights=rule(kind), state_dtype=dtype)
     train(opt, steps=2, seed=1)
     return opt
@@ -221,7 +235,9 @@ def root(saved: dict[str, Any], rng: random.Random) -> Damage:
 def group(saved: dict[str, Any], rng: random.Random) -> Damage:
     groups, number = saved["param_groups"], rng.randrange(2)
     here, junk = groups[number], rng.choice(JUNK + NUMBERS)
-    name = rng.choice(["lr", "weight_decay", "maximize", "momentum", "rule", "skipped_steps"])
+    name = rng.choice(
+        ["lr", "weight_decay", "maximize", "momentum", "rule", "skipped_steps", "total_steps"]
+    )
     if rng.random() < 0.1:
         name = rng.choice(["param_names", "initial_lr", "extra"])
     match rng.randrange(12):
@@ -293,6 +309,8 @@ def field(saved: dict[str, Any], rng: random.Random) -> Damage:
     key = rng.randrange(4)
     fields, junk = saved["state"][key], rng.choice(JUNK + NUMBERS)
     name, other = rng.sample(sorted(fields.keys() - {"step"}), 2)
+    if "memory" in fields and rng.random() < 0.3:
+        name, other = "memory", rng.choice(sorted(fields.keys() - {"step", "memory"}))
     words, label = (f"{name!r} of state {key}",), f"{name} of state {key}"
     match rng.randrange(12):
         case 0:
@@ -321,7 +339,8 @@ def field(saved: dict[str, Any], rng: random.Random) -> Damage:
 def step(saved: dict[str, Any], rng: random.Random) -> Damage:
     key, junk = rng.randrange(4), rng.choice(JUNK + 3 * NUMBERS)
     saved["state"][key]["step"] = junk()
-    return Damage(saved, (f"'step' of state {key}",), f"step of state {key} = {junk}")
+    words = (f"'step' of state {key}", f"of state {key} has an entry too large for its 'step'")
+    return Damage(saved, words, f"step of state {key} = {junk}")
 
 
 def shown(x: Any) -> str:

@@ -15,14 +15,17 @@ from hyperadam import (
     DMOptimizer,
     DMRule,
     HyperAdam,
+    HyperAdam2,
+    HyperAdam2Rule,
     HyperAdamRule,
     LearnedOptimizer,
     RNNprop,
     RNNpropRule,
     WeightsError,
 )
+from hyperadam.rules.faults import largest_gradient
 
-from .cases import SHAPES, Case, Snapshot, flat, run, set_grads, tensors
+from .cases import SHAPES, Case, Snapshot, fields, flat, run, set_grads, tensors
 
 
 @pytest.fixture(params=["fresh", "stepped"])
@@ -64,9 +67,26 @@ def test_nonfinite_gradient_raises(opt: LearnedOptimizer, value: float) -> None:
 def test_a_gradient_too_large_to_square_raises(opt: LearnedOptimizer) -> None:
     spoil(opt, lambda p: torch.full_like(p, 1e20))
     before = Snapshot(opt)
-    with pytest.raises(RuntimeError, match=r"overflows torch.float32"):
+    with pytest.raises(RuntimeError, match=r"too large to square in torch.float32"):
         opt.step()
     before.assert_same()
+
+
+@pytest.mark.parametrize("state_dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_the_largest_gradients_that_are_taken_leave_finite_numbers(
+    case: Case, state_dtype: torch.dtype
+) -> None:
+    limit = largest_gradient(torch.float32)
+    (p,) = tensors((300,))
+    opt = case.make([p], state_dtype=state_dtype)
+    for t in range(40):
+        p.grad = torch.full((300,), 0.999 * limit) * (-1) ** (t // 9)
+        opt.step()
+        assert p.isfinite().all()
+        assert all(x.isfinite().all() for x in fields(opt.state[p]).values())
+    p.grad[-1] = 1.001 * limit
+    with pytest.raises(RuntimeError, match=r"not finite, or above 1.15e\+18"):
+        opt.step()
 
 
 def test_float64_gradient_beyond_float32_raises(case: Case) -> None:
@@ -190,7 +210,13 @@ def test_no_parameters(case: Case) -> None:
 
 @pytest.mark.parametrize(
     ("optimizer", "rule"),
-    [(RNNprop, HyperAdamRule), (HyperAdam, DMRule), (DMOptimizer, RNNpropRule)],
+    [
+        (RNNprop, HyperAdamRule),
+        (HyperAdam, DMRule),
+        (HyperAdam, HyperAdam2Rule),
+        (HyperAdam2, HyperAdamRule),
+        (DMOptimizer, RNNpropRule),
+    ],
     ids=lambda x: x.__name__,
 )
 def test_rules_of_another_kind(optimizer: Any, rule: Any, tmp_path: Path) -> None:
@@ -202,6 +228,8 @@ def test_rules_of_another_kind(optimizer: Any, rule: Any, tmp_path: Path) -> Non
     with pytest.raises(WeightsError, match=rf"w.safetensors.* got a {rule.__name__}, expected"):
         optimizer(tensors((3,)), weights=tmp_path / "w.safetensors")
     assert LearnedOptimizer(tensors((3,)), weights=rule()).defaults["lr"] == rule.step_size
+    generic = LearnedOptimizer(tensors((3,)), weights=rule())
+    run(generic, generic.param_groups[0]["params"], range(2))
 
 
 def test_weights_of_no_sensible_type(case: Case) -> None:
@@ -216,9 +244,10 @@ def test_weights_of_no_sensible_type(case: Case) -> None:
 def test_default_weights() -> None:
     assert HyperAdam(tensors((3,))).rule.provenance["updates"] > 0
     assert HyperAdam(tensors((3,)), weights="adam-init").rule.provenance["meta_steps"] == 0
-    for optimizer in (RNNprop, DMOptimizer):
+    for optimizer in (HyperAdam2, RNNprop, DMOptimizer):
         assert optimizer(tensors((3,))).rule.provenance["updates"] > 0
     assert HyperAdam(tensors((3,))).defaults["lr"] == 0.005
+    assert HyperAdam2(tensors((3,)), weights=HyperAdam2Rule()).defaults["lr"] == 0.01
     assert RNNprop(tensors((3,)), weights=RNNpropRule()).defaults["lr"] == 0.1
     assert DMOptimizer(tensors((3,)), weights=DMRule()).defaults["lr"] == 0.1
 

@@ -7,6 +7,7 @@ import math
 import random
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -96,21 +97,53 @@ def test_ten_thousand_mutations() -> None:
     judge(range(10_000))
 
 
+def damaged(opt: LearnedOptimizer, match: str, *path: Any, value: Any) -> None:
+    """With another value at the end of this path, the optimizer refuses its own state dict."""
+    state_dict = copy.deepcopy(opt.state_dict())
+    *way, last = path
+    here: Any = state_dict
+    for key in way:
+        here = here[key]
+    here[last] = value
+    before = seen(opt)
+    with pytest.raises(ValueError, match=match):
+        opt.load_state_dict(state_dict)
+    assert seen(opt) == before
+
+
+def test_errors_name_the_entry_of_hyperadam2() -> None:
+    opt = make("hyperadam2")
+    refused = partial(damaged, opt)
+    state = opt.state_dict()["state"][3]
+    m, v, memory = state["m"], state["v"], state["memory"]
+    refused("state_dict: 'v' of state 3 has a negative entry", "state", 3, "v", value=-v)
+    refused("'m' of state 3 has an entry too large for its 'v'", "state", 3, "v", value=0 * v)
+    refused("'m' of state 3 has an entry too large for its 'v'", "state", 3, "m", value=40 * m)
+    refused("'v' of state 3 .* too large for its 'step', 2", "state", 3, "v", value=v + 1e36)
+    refused("'v' of state 3 .* too large for its 'step', 0", "state", 3, "step", value=0)
+    refused("'v' of state 3 .* not finite", "state", 3, "v", value=v / 0)
+    refused(
+        r"'v' of state 3 has shape \(3, 4\), expected \(2, 4\)",
+        "state",
+        3,
+        "v",
+        value=torch.ones(3, 4),
+    )
+    refused("'memory' of state 3 has a negative entry", "state", 3, "memory", value=-memory)
+    refused("'memory' of state 3 .* not finite", "state", 3, "memory", value=memory * math.nan)
+    refused(
+        "'memory' of state 3 .* not finite", "state", 3, "memory", value=memory.double() * 1e300
+    )
+    refused(
+        r"'memory' of state 3 has shape \(7,\), expected \(8,\)",
+        "state", 3, "memory", value=memory[:7],
+    )  # fmt: skip
+    refused("'memory' of state 3 has a size above", "state", 3, "memory", value=memory + 1e13)
+
+
 def test_errors_name_the_entry() -> None:
     opt = make("hyperadam")
-
-    def refused(match: str, *path: Any, value: Any) -> None:
-        state_dict = copy.deepcopy(opt.state_dict())
-        *way, last = path
-        here: Any = state_dict
-        for key in way:
-            here = here[key]
-        here[last] = value
-        before = seen(opt)
-        with pytest.raises(ValueError, match=match):
-            opt.load_state_dict(state_dict)
-        assert seen(opt) == before
-
+    refused = partial(damaged, opt)
     shape, v = (20, 4), opt.state_dict()["state"][3]["v"]
     refused("state_dict: 'v' of state 3 has a negative entry", "state", 3, "v", value=-v)
     refused("'m' of state 3 has an entry too large for its 'v' and", "state", 3, "v", value=0 * v)

@@ -38,7 +38,7 @@ def run_moved(opt: Any, params: list[Tensor], steps: range) -> None:
         opt.step()
 
 
-def test_several_devices_are_one_vector(case: Case, device: torch.device) -> None:
+def test_several_devices_in_one_optimizer(case: Case, device: torch.device) -> None:
     params = tensors(*SHAPES)
     spread = (
         on(torch.device("cpu"), params[:1])
@@ -53,8 +53,9 @@ def test_several_devices_are_one_vector(case: Case, device: torch.device) -> Non
     run_moved(opt_spread, spread, range(4))
     assert [p.device.type for p in spread] == ["cpu", device.type, device.type, "cpu", "cpu"]
     for p in spread:
-        assert {v.device for k, v in opt_spread.state[p].items() if k != "step"} == {p.device}
-        assert opt_spread.state[p]["step"].device.type == "cpu"
+        state = opt_spread.state[p]
+        assert {x.device for k, x in state.items() if k != "step"} == {p.device}
+        assert state["step"].device.type == "cpu"
     torch.testing.assert_close(flat([p.cpu() for p in spread]), flat(params), rtol=1e-5, atol=1e-5)
 
 
@@ -64,7 +65,7 @@ def test_a_backend_of_the_cpu_is_refused_elsewhere(case: Case, device: torch.dev
         return
     with pytest.raises(
         ValueError,
-        match=rf"backend '{case.backend}' cannot step hyperadam in torch.float32 on {device}",
+        match=rf"'{case.backend}' cannot step {case.rule.kind} in torch.float32 on {device}",
     ):
         case.make(on(device, tensors((3,))))
     assert "torch" in repr(case.make(on(device, tensors((3,))), backend="auto"))
@@ -79,8 +80,9 @@ def test_a_state_loads_into_a_model_on_another_device(case: Case, device: torch.
     opt_moved.load_state_dict(opt.state_dict())
     for p, q in zip(params, moved, strict=True):
         for k, v in opt.state[p].items():
-            assert opt_moved.state[q][k].device == (q.device if k != "step" else v.device)
-            assert torch.equal(opt_moved.state[q][k].cpu(), v)
+            there = opt_moved.state[q][k]
+            assert there.device == (q.device if k != "step" else v.device)
+            assert torch.equal(there.cpu(), v)
     run(opt, params, range(2, 4))
     run_moved(opt_moved, moved, range(2, 4))
     torch.testing.assert_close(flat([p.cpu() for p in moved]), flat(params), rtol=1e-5, atol=1e-5)

@@ -1,4 +1,8 @@
-"""The step: the whole vector at once, however it is cut into tensors, groups, dtypes and chunks."""
+"""The step: the rule's own numbers, however parameters are cut into groups, dtypes and chunks.
+
+Most rules take norms over the whole vector, and how it is cut into tensors does not matter. One that takes
+them tensor by tensor gives a tensor the same numbers in any company.
+"""
 
 from __future__ import annotations
 
@@ -10,53 +14,51 @@ import torch
 from torch import Tensor
 
 import hyperadam
-from hyperadam import HyperAdam, HyperAdamRule, UpdateRule
+from hyperadam import HyperAdam, HyperAdam2, HyperAdam2Rule, HyperAdamRule, UpdateRule
 
-from .cases import SHAPES, Case, flat, lively, run, set_grads, tensors
-
-CONFIGS = [
-    {"normalize_state": True},
-    {"lstm": False},
-    {"preprocess": False},
-    {"candidates": 3, "decay_bound": 0.97},
-]
+from .cases import SHAPES, Case, fields, flat, lively, run, set_grads, tensors
+from .reference import Reference
 
 
-def reference(
-    rule: UpdateRule[Any], w: Tensor, grads: list[Tensor], lr: float = 0.01
-) -> tuple[Tensor, Any]:
-    """The rule on one flat vector."""
-    state = rule.init_state(w)
-    for grad in grads:
-        update, state = rule(grad, state)
-        w = w - lr * update
-    return w, state
-
-
-def gradients(params: list[Tensor], steps: range) -> list[Tensor]:
+def gradients(params: list[Tensor], steps: range) -> list[list[Tensor]]:
+    """What :func:`run` gives to each parameter at these steps."""
     out = []
     for t in steps:
         set_grads(params, t)
-        out.append(flat([p.grad for p in params if p.grad is not None]))
+        out.append([p.grad.clone() for p in params if p.grad is not None])
     return out
+
+
+def followed(
+    rule: UpdateRule[Any], params: list[Tensor], steps: range, lr: float = 0.01
+) -> Reference:
+    """The rule by itself along the gradients of :func:`run`."""
+    reference = Reference(rule, params, lr)
+    for grads in gradients(params, steps):
+        reference.step(grads)
+    return reference
 
 
 def check_against_rule(case: Case, rule: UpdateRule[Any], **options: Any) -> None:
     params = tensors(*SHAPES)
-    expected, state = reference(rule, flat(params), gradients(params, range(5)))
+    expected = followed(rule, params, range(5))
     opt = case.make([{"params": params[:2]}, {"params": params[2:]}], weights=rule, **options)
     run(opt, params, range(5))
-    torch.testing.assert_close(flat(params), expected, rtol=1e-5, atol=1e-5)
-    for name, value in state._asdict().items():
-        ours = torch.cat(
-            [opt.state[p][name].reshape(value.shape[0], p.numel()) for p in params], dim=1
-        )
-        torch.testing.assert_close(
-            ours, value, rtol=1e-4, atol=1e-5, msg=lambda text, name=name: f"{name}: {text}"
-        )
+    torch.testing.assert_close(flat(params), expected.values, rtol=1e-5, atol=1e-5)
+    for p, there in zip(params, expected.tensors, strict=True):
+        for name, value in there.state._asdict().items():
+            torch.testing.assert_close(
+                opt.state[p][name].reshape(len(value), p.numel()),
+                value,
+                rtol=1e-4,
+                atol=1e-5,
+                msg=lambda text, name=name: f"{name}: {text}",
+            )
+        if there.memory is not None:
+            torch.testing.assert_close(opt.state[p]["memory"], there.memory, rtol=1e-4, atol=1e-30)
 
 
-def test_tensors_and_groups_are_one_vector(case: Case) -> None:
+def test_tensors_and_groups_give_the_rules_numbers(case: Case) -> None:
     check_against_rule(case, case.rule)
 
 
@@ -76,29 +78,73 @@ def test_every_option_of_the_rule(backend: str, config: dict[str, Any]) -> None:
     check_against_rule(Case(HyperAdam, rule, backend), rule)
 
 
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"betas": (0.3, 0.9)},
+        {"gammas": (0.97,)},
+        {"hidden": 3, "units": 2},
+        {"betas": (0.0,), "gammas": (0.5, 0.9, 0.99)},
+    ],
+    ids=str,
+)
+def test_every_option_of_hyperadam2s_rule(config: dict[str, Any]) -> None:
+    rule = lively(HyperAdam2Rule(**config))
+    check_against_rule(Case(HyperAdam2, rule, "auto"), rule)
+
+
+def small(*shapes: tuple[int, ...]) -> list[Tensor]:
+    """Parameters so small that steps relative to their size are as long as those that are not."""
+    return [(0.01 * p.detach()).requires_grad_() for p in tensors(*shapes)]
+
+
 def test_one_flat_tensor_gives_the_same(case: Case) -> None:
-    params, whole = tensors(*SHAPES), [flat(tensors(*SHAPES)).requires_grad_()]
+    params, whole = small(*SHAPES), [flat(small(*SHAPES)).requires_grad_()]
     opt, opt_whole = case.make(params), case.make(whole)
     for t in range(5):
         set_grads(params, t)
         whole[0].grad = flat([p.grad for p in params])
         opt.step()
         opt_whole.step()
-    torch.testing.assert_close(flat(params), whole[0].detach(), rtol=1e-5, atol=1e-5)
+    if case.rule.per_tensor:
+        assert (flat(params) - whole[0].detach()).abs().max() > 1e-3, "it is another tensor"
+    else:
+        torch.testing.assert_close(flat(params), whole[0].detach(), rtol=1e-5, atol=1e-5)
 
 
-def test_norms_do_span_tensors(case: Case) -> None:
-    """The tests above would mean little if each tensor alone gave the same numbers."""
-    if not case.rule.rounds:
-        pytest.skip("this rule couples no coordinates")
+def test_what_norms_span(case: Case) -> None:
+    """Over the whole vector they make every tensor's numbers depend on the others'. Over one tensor, or
+    without norms, each moves as if it were alone: to the bit, and with the same state."""
     together, alone = tensors(*SHAPES), tensors(*SHAPES)
-    run(case.make(together), together, range(5))
+    opt = case.make(together)
+    run(opt, together, range(5))
     opts = [case.make([p]) for p in alone]
     for t in range(5):
         set_grads(alone, t)
-        for opt in opts:
-            opt.step()
-    assert (flat(together) - flat(alone)).abs().max() > 1e-3
+        for one in opts:
+            one.step()
+    if case.rule.rounds:
+        assert (flat(together) - flat(alone)).abs().max() > 1e-3
+        return
+    assert torch.equal(flat(together), flat(alone))
+    for p, q, one in zip(together, alone, opts, strict=True):
+        assert all(torch.equal(x, one.state[q][name]) for name, x in opt.state[p].items())
+
+
+def test_company_that_comes_and_goes(case: Case) -> None:
+    """Only norms over all make a tensor feel that others take no part in a step, or join in late."""
+    (mine, *others), (twin,) = tensors(*SHAPES), tensors(SHAPES[0])
+    opt, alone = case.make([mine, *others[:2]]), case.make([twin])
+    for t in range(6):
+        if t == 3:
+            opt.add_param_group({"params": others[2:], "lr": 0.5, "weight_decay": 0.3})
+        set_grads([mine, *others], t)
+        set_grads([twin], t)
+        others[0].grad = others[0].grad if t % 2 else None
+        opt.step()
+        alone.step()
+    same = [torch.equal(x, alone.state[twin][name]) for name, x in fields(opt.state[mine]).items()]
+    assert torch.equal(mine, twin) == all(same) == (not case.rule.rounds)
 
 
 def test_lr_and_maximize_per_group(case: Case) -> None:
@@ -235,58 +281,44 @@ def test_zero_gradients_stay_finite(case: Case) -> None:
     assert flat(params).isfinite().all()
 
 
-def test_late_group_joins_the_vector(case: Case) -> None:
+def test_a_late_group_joins_in(case: Case) -> None:
     params = tensors(*SHAPES)
     opt = case.make(params[:3])
-    w, state = reference(case.rule, flat(params[:3]), gradients(params[:3], range(2)))
+    expected = followed(case.rule, params[:3], range(2))
     run(opt, params[:3], range(2))
 
     opt.add_param_group({"params": params[3:], "lr": 0.02})
-    fresh = case.rule.init_state(flat(params[3:]))
-    state = type(state)(*(torch.cat([old, new], -1) for old, new in zip(state, fresh, strict=True)))
-    w, lr = (
-        torch.cat([w, flat(params[3:])]),
-        torch.cat([torch.full((len(w),), 0.01), torch.full((fresh[0].shape[-1],), 0.02)]),
-    )
-    for grad in gradients(params, range(2, 4)):
-        update, state = case.rule(grad, state)
-        w = w - lr * update
+    expected.add(params[3:], lr=0.02)
+    for grads in gradients(params, range(2, 4)):
+        expected.step(grads)
     run(opt, params, range(2, 4))
-    torch.testing.assert_close(flat(params), w, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(flat(params), expected.values, rtol=1e-5, atol=1e-5)
 
 
-def test_several_dtypes_are_one_vector(case: Case) -> None:
+def test_several_dtypes(case: Case) -> None:
     dtypes = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
     params = [
         p.detach().to(d).requires_grad_()
         for p, d in zip(tensors((30,), (4, 5), (17,), (9,)), dtypes, strict=True)
     ]
-    start = torch.cat([p.detach().float().reshape(-1) for p in params])
-    grads = []
-    for t in range(4):
-        set_grads(params, t)
-        grads.append(torch.cat([p.grad.float().reshape(-1) for p in params if p.grad is not None]))
-    expected, _ = reference(case.rule, start, grads)
+    expected = followed(case.rule, params, range(4))
     opt = case.make(params)
     run(opt, params, range(4))
     assert [p.dtype for p in params] == dtypes
-    assert {v.dtype for fields in opt.state.values() for k, v in fields.items() if k != "step"} == {
-        torch.float32
-    }
-    for p, w in zip(params, expected.split([30, 20, 17, 9]), strict=True):
+    for p, there in zip(params, expected.tensors, strict=True):
+        assert {x.dtype for x in fields(opt.state[p]).values()} == {torch.float32}
         # four roundings of numbers up to about three
         tolerance = 1e-5 + 4 * 2 * torch.finfo(p.dtype).eps
-        torch.testing.assert_close(p.detach().float().reshape(-1), w, rtol=0, atol=tolerance)
+        torch.testing.assert_close(p.detach().float().reshape(-1), there.w, rtol=0, atol=tolerance)
 
 
 def test_float64_state_computes_in_float64(case: Case) -> None:
     params = tensors(*SHAPES, dtype=torch.float64)
-    rule = copy.deepcopy(case.rule).double()
-    expected, _ = reference(rule, flat(params), gradients(params, range(5)))
+    expected = followed(copy.deepcopy(case.rule).double(), params, range(5))
     opt = case.make(params, state_dtype=torch.float64, backend="torch")
     run(opt, params, range(5))
-    torch.testing.assert_close(flat(params), expected, rtol=1e-12, atol=1e-12)
-    assert {v.dtype for k, v in opt.state[params[0]].items() if k != "step"} == {torch.float64}
+    torch.testing.assert_close(flat(params), expected.values, rtol=1e-12, atol=1e-12)
+    assert {x.dtype for x in fields(opt.state[params[0]]).values()} == {torch.float64}
 
 
 @pytest.mark.parametrize("shape", [(4, 3, 5, 6), (2, 7)])
@@ -325,9 +357,10 @@ def test_gradients_are_left_alone(case: Case) -> None:
 
 def test_learning_rate_tensor(case: Case) -> None:
     a, b = tensors(*SHAPES), tensors(*SHAPES)
-    run(case.make(a, lr=0.02), a, range(2))
-    run(case.make(b, lr=torch.tensor(0.02)), b, range(2))
-    torch.testing.assert_close(flat(a), flat(b), rtol=0, atol=1e-8)
+    rate = torch.tensor(0.02)  # in float32, which is not quite 0.02
+    run(case.make(a, lr=rate.item()), a, range(2))
+    run(case.make(b, lr=rate), b, range(2))
+    assert torch.equal(flat(a), flat(b))
 
 
 def test_the_rule_is_copied(case: Case) -> None:

@@ -15,7 +15,7 @@ LIMIT = 64e6
 # step is what the step had in use at once, native code included.
 MEASURE = """
 import torch
-from hyperadam import HyperAdam, HyperAdamRule
+from hyperadam import HyperAdam, HyperAdam2, HyperAdam2Rule, HyperAdamRule
 
 def resident(field):
     with open("/proc/self/status") as file:
@@ -24,8 +24,11 @@ def resident(field):
 def used(shape, param_dtype, state_dtype, candidates, memory_format=torch.contiguous_format):
     p = torch.zeros(shape, dtype=param_dtype).to(memory_format=memory_format).requires_grad_()
     p.grad = torch.full_like(p, 0.5)
-    rule = HyperAdamRule(candidates=candidates, decay_bound=0.97).start_near_adam()
-    opt = HyperAdam([p], weights=rule, state_dtype=state_dtype, weight_decay=0.1, maximize=True, nonfinite="skip")
+    if candidates is None:
+        kind, rule = HyperAdam2, HyperAdam2Rule()
+    else:
+        kind, rule = HyperAdam, HyperAdamRule(candidates=candidates, decay_bound=0.97).start_near_adam()
+    opt = kind([p], weights=rule, state_dtype=state_dtype, weight_decay=0.1, maximize=True, nonfinite="skip")
     opt.step()
     before = resident("VmRSS")
     with open("/proc/self/clear_refs", "w") as file:
@@ -40,6 +43,9 @@ print(used((N,), torch.float32, torch.float32, 20))
 print(used((N,), torch.bfloat16, torch.float32, 1))
 print(used((N,), torch.float32, torch.float64, 1))
 print(used((N // 64, 16, 2, 2), torch.float32, torch.bfloat16, 1, torch.channels_last))
+print(used((N,), torch.float32, torch.float32, None))
+print(used((N,), torch.bfloat16, torch.bfloat16, None))
+print(used((N,), torch.float32, torch.float64, None))
 """
 
 
@@ -54,6 +60,6 @@ def test_a_step_needs_little_memory_of_its_own() -> None:
     )
     assert child.returncode == 0, child.stderr
     used = [int(line) for line in child.stdout.split()]
-    assert len(used) == 4
+    assert len(used) == 7
     assert max(used) <= LIMIT, f"bytes of the step's own: {used}"
     assert max(used) > 16e6, f"the measure should at least see a gradient turned round, got {used}"

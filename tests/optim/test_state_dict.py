@@ -14,7 +14,7 @@ from torch import nn
 
 from hyperadam import HyperAdam, HyperAdamRule, LearnedOptimizer, RNNprop, RNNpropRule
 
-from .cases import SHAPES, Case, Snapshot, flat, lively, run, tensors
+from .cases import SHAPES, Case, Snapshot, fields, flat, lively, run, tensors
 
 DTYPES = [torch.float32, torch.bfloat16, torch.float64]
 
@@ -51,9 +51,7 @@ def test_resumed_training_has_the_same_bits(
     resumed = [p.requires_grad_() for p in saved["params"]]
     opt2 = case.make([{"params": resumed[:2]}, {"params": resumed[2:]}], state_dtype=state_dtype)
     opt2.load_state_dict(saved["opt"])
-    assert {v.dtype for s in opt2.state.values() for k, v in s.items() if k != "step"} == {
-        state_dtype
-    }
+    assert {x.dtype for s in opt2.state.values() for x in fields(s).values()} == {state_dtype}
     assert_same_state(opt, opt2)
     run(opt, params, range(3, 7))
     run(opt2, resumed, range(3, 7))
@@ -69,9 +67,13 @@ def test_state_is_seen_with_the_parameters_shape(case: Case) -> None:
     run(opt, params, range(2))
     for p in params:
         state = opt.state[p]
-        assert {k: tuple(v.shape) for k, v in state.items() if k != "step"} == {
+        assert {k: tuple(x.shape) for k, x in fields(state).items()} == {
             k: (rows, *p.shape) for k, rows in case.rule.state_rows().items()
         }
+        assert ("memory" in state) == bool(case.rule.memory)
+        if case.rule.memory:
+            assert tuple(state["memory"].shape) == (case.rule.memory,)
+            assert state["memory"].dtype == torch.float32
         assert all(v.is_contiguous() and v.storage_offset() == 0 for v in state.values())
         assert len({v.untyped_storage().data_ptr() for v in state.values()}) == len(state)
         assert state["step"] == 2
@@ -110,10 +112,9 @@ def test_a_state_that_tools_replaced_is_brought_into_line_in_the_step(case: Case
     run(opt2, twin, range(2, 4))
     assert torch.equal(flat(params), flat(twin))
     assert all(
-        v.is_contiguous() and v.dtype == torch.float32
+        x.is_contiguous() and x.dtype == torch.float32
         for p in twin
-        for k, v in opt2.state[p].items()
-        if k != "step"
+        for x in fields(opt2.state[p]).values()
     )
 
 
@@ -174,8 +175,8 @@ def test_load_hooks_run_around_the_state(case: Case) -> None:
     opt2.register_load_state_dict_post_hook(lambda o: seen.append(f"post {len(o.state[twin[0]])}"))
     for _ in range(2):
         opt2.load_state_dict(opt.state_dict())
-    fields = 1 + len(case.rule.state_rows())
-    assert seen == ["pre", f"post {fields}"] * 2
+    count = 1 + len(case.rule.state_rows()) + bool(case.rule.memory)
+    assert seen == ["pre", f"post {count}"] * 2
     assert opt2.param_groups[0]["lr"] == 0.5
 
 

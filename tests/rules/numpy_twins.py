@@ -106,3 +106,22 @@ class DMTwin:
             self.layers[k] = lstm(self.theta, f"lstm{k + 1}", x, *self.layers[k])
             x = self.layers[k][0]
         return -(x @ self.theta["theta_q"].T + self.theta["b_q"].T)[:, 0]
+
+
+def pace_twin(step, total, warmup):
+    """The share of the step size, from a list of all of a training's."""
+    if total is None:
+        return np.minimum(1, np.float64(step) / warmup) if warmup else 1.0
+    rising = max(1, -(-total // 20))
+    up = np.arange(1, rising + 1, dtype=np.float64) / rising
+    down = np.arange(total - rising, 0, -1, dtype=np.float64) / (total + 1 - rising)
+    shares = np.concatenate([up, down])
+    assert len(shares) == total
+    return shares[min(step, total) - 1]
+
+
+def scale_twin(rms, shape):
+    """How much longer a relative step is than a plain one."""
+    inputs = max(1, np.prod(shape) / shape[0]) if len(shape) > 1 else 1
+    floor = 0.1 if inputs <= 64 else 0.1 * 8 / np.sqrt(inputs)
+    return (rms if rms > floor else floor) / 0.1

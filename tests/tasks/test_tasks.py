@@ -233,6 +233,30 @@ def test_sine_loss(make) -> None:
     torch.testing.assert_close(task.loss(w, batch), (2 - targets).square().mean(1).float())
 
 
+def test_shapes_are_the_learners_tensors() -> None:
+    for name in tasks.names():
+        task = tasks.get(name)
+        if not hasattr(task, "learner"):
+            continue  # another test's
+        assert task.shapes == task.learner.shapes()
+        assert sum(math.prod(shape) for shape in task.shapes) == task.p
+    assert tasks.get("mnist-mlp").shapes == [(20, 784), (20,), (10, 20), (10,)]
+
+
+def test_shapes_of_a_task_of_ones_own() -> None:
+    class Mine(tasks.Task):
+        def batch(self, seeds, step):
+            return ()
+
+        def losses(self, params, batch):
+            return params.sum(-1)
+
+    assert Mine(6).shapes == [(6,)]
+    assert Mine(7, [(2, 3), (1,)]).shapes == [(2, 3), (1,)]
+    with pytest.raises(ValueError, match="shapes have 6 entries, expected p = 7"):
+        Mine(7, [(2, 3)])
+
+
 def test_wrong_params_are_refused(make) -> None:
     task = make("mnist-mlp")
     batch = task.batch([1], 0)

@@ -76,10 +76,29 @@ def test_round_trip(rule: UpdateRule[Any], path: Path) -> None:
 
 
 def test_shipped_weights_load() -> None:
-    assert list_weights() == ["adam-init", "dm", "hyperadam", "hyperadam-paper", "rnnprop"]
+    names = ["adam-init", "dm", "hyperadam", "hyperadam-paper", "hyperadam2", "rnnprop"]
+    assert list_weights() == names
     for name in list_weights():
         rule = load_rule(name)
         assert rule.provenance["made_by"]
+
+
+@pytest.mark.parametrize("kind", [HyperAdamRule, RNNpropRule, DMRule])
+def test_relative_is_read_written_and_overruled(kind: Any, path: Path) -> None:
+    kind(relative=True).save(path)
+    assert load_rule(path).config["relative"] is True
+    assert load_rule(path).memory == 1
+    plain = load_rule(path, relative=False)
+    assert "relative" not in plain.config
+    plain.save(path)
+    assert load_rule(path).memory == 0
+    assert load_rule(path, relative=True).config == plain.config | {"relative": True}
+
+
+def test_relative_that_is_no_boolean_is_refused(path: Path) -> None:
+    edit(path, {"config": {"candidates": 3, "relative": "yes"}})
+    with pytest.raises(WeightsError, match=r"HyperAdamRule does not take: relative must be True"):
+        load_rule(path)
 
 
 @pytest.mark.parametrize("name", ["dm", "hyperadam", "hyperadam-paper", "rnnprop"])
@@ -156,7 +175,10 @@ def test_tensors_of_somebody_else(path: Path) -> None:
 
 BAD_METADATA = [
     ({"format": "hyperadam-rule/99"}, "format is 'hyperadam-rule/99'"),
-    ({"rule": "adam"}, "unknown kind 'adam', expected one of 'hyperadam', 'rnnprop', 'dm'"),
+    (
+        {"rule": "adam"},
+        "unknown kind 'adam', expected one of 'hyperadam', 'hyperadam2', 'rnnprop', 'dm'",
+    ),
     ({"config": {"candidates": 3, "colour": "red"}}, "HyperAdamRule does not take: .*colour"),
     ({"config": {"candidates": 0}}, "candidates must be at least 1"),
     ({"config": {"candidates": "three"}}, "HyperAdamRule does not take"),

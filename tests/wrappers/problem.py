@@ -10,9 +10,37 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from hyperadam import DMOptimizer, HyperAdam, RNNprop
+from hyperadam import (
+    DMOptimizer,
+    HyperAdam,
+    HyperAdam2,
+    RNNprop,
+    load_rule,
+)
 
-OPTIMIZERS = {"hyperadam": HyperAdam, "rnnprop": RNNprop, "dm": DMOptimizer}
+
+class Relative(HyperAdam):
+    """With relative steps, told a horizon that no test here passes."""
+
+    def __init__(self, params: Any, *args: Any, **options: Any) -> None:
+        rule = load_rule("hyperadam", relative=True)
+        super().__init__(params, *args, **{"weights": rule, "total_steps": 60, **options})
+
+
+class Second(HyperAdam2):
+    """HyperAdam2, told the same."""
+
+    def __init__(self, params: Any, *args: Any, **options: Any) -> None:
+        super().__init__(params, *args, **{"total_steps": 60, **options})
+
+
+OPTIMIZERS = {
+    "hyperadam": HyperAdam,
+    "rnnprop": RNNprop,
+    "dm": DMOptimizer,
+    "relative": Relative,
+    "hyperadam2": Second,
+}
 
 #: Rows of the problem, and of a batch of it.
 ROWS, BATCH = 96, 16

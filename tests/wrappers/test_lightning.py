@@ -185,3 +185,55 @@ def test_a_scheduler_that_cycles(make: Make, tmp_path: Path) -> None:
         scheduler.step()
     assert module.rates == rates
     assert_same_bits(module.net, twin)
+
+
+class Told(Module):
+    """Asks the trainer how many steps there will be; ``again`` also after a checkpoint has said otherwise."""
+
+    def __init__(self, make: Make, again: bool = False) -> None:
+        super().__init__(make)
+        self.again = again
+
+    def configure_optimizers(self) -> Any:
+        steps = int(self.trainer.estimated_stepping_batches)
+        return self.make(self.parameters(), total_steps=steps)
+
+    def on_train_start(self) -> None:
+        for group in self.trainer.optimizers[0].param_groups if self.again else ():
+            group["total_steps"] = int(self.trainer.estimated_stepping_batches)
+
+
+def test_the_trainer_tells_how_many_steps_there_will_be(make: Make, tmp_path: Path) -> None:
+    module, twin = Told(make), make_model()
+    runner = trainer(tmp_path, accumulate_grad_batches=4)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message=".*beyond total_steps")
+        runner.fit(module, loader())
+    # an epoch has six batches: its second step is on the two that are left
+    assert runner.global_step == 4
+    opt = make(twin.parameters(), total_steps=4)
+    batches = make_batches(6)
+    for group in (batches[:4], batches[4:]) * 2:
+        opt.zero_grad()
+        for x, y in group:
+            (cross_entropy(twin(x), y) / 4).backward()
+        opt.step()
+    assert_same_bits(module.net, twin)
+    assert_same_state(runner.optimizers[0], opt)
+
+
+def test_a_longer_plan_after_a_checkpoint(make: Make, tmp_path: Path) -> None:
+    """The checkpoint brings its own total back; ``on_train_start`` is late enough to change it."""
+    runner = trainer(tmp_path, max_epochs=1)
+    runner.fit(Told(make), loader())
+    runner.save_checkpoint(tmp_path / "one.ckpt")
+    for again, total in ((False, 6), (True, 12)):
+        module, twin = Told(make, again), make_model()
+        resumed = trainer(tmp_path, max_epochs=2)
+        resumed.fit(module, loader(), ckpt_path=tmp_path / "one.ckpt")
+        assert resumed.optimizers[0].param_groups[0]["total_steps"] == total
+        opt = make(twin.parameters(), total_steps=6)
+        train(twin, opt, make_batches(6))
+        opt.param_groups[0]["total_steps"] = total
+        train(twin, opt, make_batches(6))
+        assert_same_bits(module.net, twin)

@@ -70,6 +70,13 @@ def test_fit(make: Make) -> None:
     assert not torch.equal(flat(plain.module_), flat(net.module_)), "weight decay arrived"
 
 
+def test_a_known_number_of_steps(make: Make) -> None:
+    net = classifier(make, optimizer__total_steps=12).fit(*numpy_data())
+    twin = make_model()
+    train(twin, make(twin.parameters(), lr=0.005, total_steps=12), make_batches(12))
+    assert_same_bits(net.module_, twin)
+
+
 def test_options_of_groups(make: Make) -> None:
     """skorch names groups by pattern: the last layer at a rate of its own."""
     net = classifier(make, optimizer__param_groups=[("layers.2.*", {"lr": 0.02})])

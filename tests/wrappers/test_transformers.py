@@ -193,3 +193,84 @@ def test_the_optimizer_given_as_a_class(make: Make, tmp_path: Path) -> None:
     assert all(group["params"] for group in groups)
     by_hand(twin, make(groups), data.seen)
     assert_same_bits(model, twin)
+
+
+def constant(opt: Any) -> Any:
+    return torch.optim.lr_scheduler.LambdaLR(opt, lambda step: 1.0)
+
+
+class TellTotalSteps(transformers.TrainerCallback):  # type: ignore[misc,name-defined]
+    """The Trainer counts in epochs and accumulation; at the start, a resumed one too, it knows."""
+
+    def on_train_begin(
+        self, args: Any, state: Any, control: Any, optimizer: Any = None, **_: Any
+    ) -> None:
+        for group in optimizer.param_groups:
+            group["total_steps"] = state.max_steps
+
+
+def told(
+    make: Make, folder: Path, epochs: float, resume: str | None = None, **options: Any
+) -> tuple[Any, Any, Sentences]:
+    model, data = tiny_gpt(), Sentences()
+    opt = make(model.parameters())
+    settings = {"num_train_epochs": epochs, "max_steps": -1, "lr_scheduler_type": "constant"}
+    trainer = transformers.Trainer(
+        model=model,
+        args=arguments(folder, **settings | options),
+        train_dataset=data,
+        optimizers=(opt, None),
+        callbacks=[TellTotalSteps()],
+    )
+    trainer.train(resume_from_checkpoint=resume)
+    assert trainer.state.global_step == trainer.state.max_steps
+    return model, opt, data
+
+
+def test_the_trainer_tells_how_many_steps_there_will_be(make: Make, tmp_path: Path) -> None:
+    model, opt, data = told(make, tmp_path, epochs=2, gradient_accumulation_steps=2)
+    assert opt.param_groups[0]["total_steps"] == STEPS
+    twin = tiny_gpt()
+    expected = make(twin.parameters(), total_steps=STEPS)
+    by_hand(twin, expected, data.seen, accumulate=2)
+    assert_same_bits(model, twin)
+    assert_same_state(opt, expected)
+
+
+def test_a_longer_plan_after_a_checkpoint(make: Make, tmp_path: Path) -> None:
+    """One epoch of six steps, and then another one."""
+    saving = {"save_strategy": "epoch"}
+    _, _, first = told(make, tmp_path, epochs=1, **saving)
+    checkpoint = str(tmp_path / f"checkpoint-{STEPS}")
+    model, opt, rest = told(make, tmp_path / "second", epochs=2, resume=checkpoint)
+    assert opt.param_groups[0]["total_steps"] == 2 * STEPS
+    twin = tiny_gpt()
+    expected = make(twin.parameters(), total_steps=STEPS)
+    by_hand(twin, expected, first.seen)
+    expected.param_groups[0]["total_steps"] = 2 * STEPS
+    by_hand(twin, expected, rest.seen[-48:])
+    assert_same_bits(model, twin)
+    assert_same_state(opt, expected)
+
+
+def test_a_horizon_beside_the_trainers_own_schedule_decays_twice(
+    make: Make, tmp_path: Path
+) -> None:
+    """What the page warns of: with no scheduler given, the Trainer adds one."""
+    ends = []
+    for schedule in (None, constant):
+        model = tiny_gpt()
+        opt = make(model.parameters(), total_steps=STEPS)
+        scheduler = schedule(opt) if schedule else None
+        trainer = transformers.Trainer(
+            model=model,
+            args=arguments(tmp_path),
+            train_dataset=Sentences(),
+            optimizers=(opt, scheduler),
+        )
+        trainer.train()
+        ends.append((opt.param_groups[0]["lr"], flat(model)))
+    (decayed, shorter), (kept, longer) = ends
+    assert decayed == 0.0
+    assert kept == opt.defaults["lr"]
+    assert not torch.equal(shorter, longer)

@@ -14,6 +14,7 @@ EXAMPLES = """
   hyperadam compare mnist-mlp
   hyperadam compare mnist-mlp mnist-mlp-relu sine-lstm --optimizers hyperadam,rnnprop,adam,sgd --runs 100
   hyperadam compare mnist-mlp --optimizers hyperadam,adam@0.01,adam@0.03 --against adam@0.03
+  hyperadam compare mnist-mlp --optimizers hyperadam,hyperadam+horizon,hyperadam+relative+horizon
 
 Optimizers from torch use the learning rate that `hyperadam tune` found for the task, if there is one, else the published one.
 All optimizers start from the same seeds. What was computed before is not computed again; an interrupted command goes on.

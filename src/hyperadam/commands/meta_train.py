@@ -1,4 +1,4 @@
-"""``hyperadam meta-train``: learn a rule by back-propagation through the training of small networks."""
+"""``hyperadam meta-train``: learn a rule from the training of small networks."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import torch
 import torch.distributed as dist
 
 from hyperadam.commands import common
-from hyperadam.meta import PRESETS, Settings, Trainer, preset, ranks
-from hyperadam.meta.trainer import Round, Validation
+from hyperadam.meta import PRESETS, Settings, make_trainer, preset, ranks
+from hyperadam.meta.training import Judgement, MetaTrainer, Outcome
 from hyperadam.rules import RULES
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ EXAMPLES = """
   hyperadam meta-train --preset hyperadam --out runs/hyperadam
   hyperadam meta-train --preset hyperadam --seed 1 --updates 5000 --out runs/longer
   hyperadam meta-train --rule rnnprop --preset rnnprop --out runs/rnnprop
+  hyperadam meta-train --preset hyperadam2 --out runs/hyperadam2
   torchrun --nproc-per-node 2 -m hyperadam meta-train --preset hyperadam --rollouts 4 --out runs/two-ranks
 
 The same command again resumes where the last one stopped: after Ctrl-C or SIGTERM, at most a minute earlier after a crash.
@@ -87,7 +88,7 @@ def _add_setting(group: argparse._ArgumentGroup, name: str, default: Any, about:
     if isinstance(default, bool):
         group.add_argument(flag, action=argparse.BooleanOptionalAction, default=None, help=about)
     elif isinstance(default, tuple):
-        kind: Callable[[str], Any] = int if isinstance(default[0], int) else str
+        kind: Callable[[str], Any] = int if default and isinstance(default[0], int) else str
         group.add_argument(
             flag,
             type=lambda text: tuple(kind(part) for part in text.split(",")),
@@ -118,7 +119,7 @@ def run(options: argparse.Namespace) -> None:
     )  # resumed, it repeats its bits: not as many as happen to be idle
     torch.set_flush_denormal(True)  # vanishing gradients leave subnormal moments, which are slow
     ranks.join()
-    trainer = Trainer(settings(options), options.out)
+    trainer = make_trainer(settings(options), options.out)
     stopping = Stopping()
     with Log(trainer) as log:
         if trainer.update == 0:
@@ -158,7 +159,7 @@ class Stopping:
 class Log:
     """Progress on the terminal, a line of JSON for each meta-update, and TensorBoard's files if it is installed."""
 
-    def __init__(self, trainer: Trainer) -> None:
+    def __init__(self, trainer: MetaTrainer) -> None:
         self.trainer, self.line = trainer, common.ProgressLine()
         self.file: TextIO | None = None
         self.board: Any = None
@@ -180,10 +181,10 @@ class Log:
             if target is not None:
                 target.close()
 
-    def __call__(self, outcome: Round, validation: Validation | None) -> None:
+    def __call__(self, outcome: Outcome, validation: Judgement | None) -> None:
         if self.file is None:
             return
-        trainer, last = self.trainer, max(outcome.losses, default=None)
+        trainer, about = self.trainer, outcome.describe()
         entry = outcome._asdict() | {
             "validation": validation and validation._asdict(),
             "seconds": round(trainer.seconds, 2),
@@ -191,34 +192,27 @@ class Log:
         self.file.write(json.dumps(entry) + "\n")
         self.file.flush()
         if self.board is not None:
-            self.board.add_scalars(
-                "loss", {f"period {k}": v for k, v in outcome.losses.items()}, outcome.update
-            )
+            self.board.add_scalars("loss", outcome.values(), outcome.update)
             self.board.add_scalar("norm", outcome.norm, outcome.update)
         if validation is not None:
             self.validation(validation)
-        loss = "" if last is None else f", loss {outcome.losses[last]:.3f} in period {last + 1}"
         wrong = f", {trainer.diverged} diverged" if trainer.diverged else ""
         wrong += f", {trainer.nonfinite} non-finite" if trainer.nonfinite else ""
         share = outcome.update / trainer.settings.updates
         label = (
-            f"update {outcome.update}{loss}, best {trainer.best:.4f}{wrong}"
+            f"update {outcome.update}{about and ', ' + about}, best {trainer.best:.4f}{wrong}"
             if self.line.live
             else "meta-training"
         )
         self.line(label, share)
 
-    def validation(self, result: Validation) -> None:
+    def validation(self, result: Judgement) -> None:
         """A line of its own for a result of validation."""
         if self.file is None:
             return
         self.line.close()
         best = "  best so far" if result.score == self.trainer.best else ""
-        scaled = (
-            f", under Random Scaling {result.scaled:.4f}" if self.trainer.settings.scaling else ""
-        )
-        print(f"update {result.update:6}  validation {result.plain:.4f}{scaled}{best}", flush=True)
+        print(f"update {result.update:6}  validation {result.describe()}{best}", flush=True)
         if self.board is not None:
-            self.board.add_scalars(
-                "validation", {"plain": result.plain, "scaled": result.scaled}, result.update
-            )
+            values = {name: x for name, x in result._asdict().items() if name != "update"}
+            self.board.add_scalars("validation", values, result.update)

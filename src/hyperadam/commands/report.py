@@ -13,6 +13,7 @@ from hyperadam.experiments.specs import EXPERIMENTS
 from hyperadam.report.experiment import write_experiment
 from hyperadam.report.paper import document, extent
 from hyperadam.report.render import page
+from hyperadam.report.suite import write_suite
 
 if TYPE_CHECKING:
     from hyperadam.commands.common import Commands
@@ -65,7 +66,8 @@ def run(options: argparse.Namespace) -> None:
     for experiment, results in found:
         if results:
             write_experiment(experiment, results, place.folder / experiment.name, options.quick)
-    made = document(found, folder / "tuning", options.quick)
+    suite = None if options.quick else write_suite(folder / "suite")
+    made = document(found, folder / "tuning", options.quick, suite)
     write_text(out, page(made))
     for part in made["experiments"]:
         print(f"{part['name']:20} {len(part['claims']):2} claims  {extent(part)}")

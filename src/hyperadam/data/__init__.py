@@ -1,4 +1,4 @@
-"""Data: MNIST and CIFAR-10, fetched, verified and cached; sine sequences, generated; draws that depend on seeds alone."""
+"""Data: MNIST, Fashion-MNIST and CIFAR-10, fetched, verified and cached; sine sequences, generated; draws that depend on seeds alone."""
 
 from hyperadam.data.catalog import names
 from hyperadam.data.formats import DataError

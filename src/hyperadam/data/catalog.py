@@ -69,6 +69,37 @@ MNIST = Spec(
     ),
 )
 
+_FASHION_FILES = {
+    "train-images-idx3-ubyte.gz": "md5:8d4fb7e6c68d591d4c3dfef9ec88bf0d",
+    "train-labels-idx1-ubyte.gz": "md5:25c81989df183df01b3e8a0aad5dffbe",
+    "t10k-images-idx3-ubyte.gz": "md5:bef4ecab320f06d8554ea6380940ec79",
+    "t10k-labels-idx1-ubyte.gz": "md5:bb300cfdad3c16e7a12a480ee83cd310",
+}
+
+FASHION_MNIST = Spec(
+    name="fashion-mnist",
+    title="70,000 pictures of clothes, 28×28, grey",
+    image=(1, 28, 28),
+    train=60_000,
+    test=10_000,
+    sha256="ca3ab2a37f845e1b8ae23cab1b51749a3011ba3bf1d9016176d75cbaabac376f",
+    formats=(IDX,),
+    sources=(
+        Download(
+            "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
+            _FASHION_FILES,
+            30_900_000,
+        ),
+        Package(
+            client="apt-get",
+            requirement="dataset-fashion-mnist=0.0~git20200523.55506a9-1",
+            file="dataset-fashion-mnist_0.0~git20200523.55506a9-1_all.deb",
+            checksum="sha256:39e172fe32dd318ebb3e512220c3beea2fa47d7e20bab348fb4e0922d6beefc0",
+            size=30_900_652,
+        ),
+    ),
+)
+
 CIFAR10 = Spec(
     name="cifar10",
     title="60,000 photographs of ten kinds of things, 32×32, colour",
@@ -93,7 +124,7 @@ CIFAR10 = Spec(
     ),
 )
 
-SPECS: dict[str, Spec] = {spec.name: spec for spec in (MNIST, CIFAR10)}
+SPECS: dict[str, Spec] = {spec.name: spec for spec in (MNIST, FASHION_MNIST, CIFAR10)}
 
 
 def names() -> tuple[str, ...]:

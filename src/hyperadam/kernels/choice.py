@@ -10,10 +10,12 @@ import torch
 
 from hyperadam.kernels import native
 from hyperadam.kernels.base import Kernel
-from hyperadam.kernels.native import NativeKernel, with_native_lstms
+from hyperadam.kernels.native import NativeKernel, NativeTensorKernel, with_native_lstms
 from hyperadam.kernels.tape import NativeTape, Tape
+from hyperadam.kernels.tensors import TensorKernel
 from hyperadam.rules.base import UpdateRule
 from hyperadam.rules.hyperadam import HyperAdamRule
+from hyperadam.rules.hyperadam2 import HyperAdam2Rule
 from hyperadam.rules.layers import LSTM
 
 
@@ -38,6 +40,14 @@ def make_kernel(
     ``state_dtype`` is the dtype of the state where it is not the rule's own.
     """
     name = _choose(rule, backend)
+    if isinstance(rule, HyperAdam2Rule):
+        if name == "torch":
+            return TensorKernel(rule, state_dtype)
+        if name == "triton":
+            from hyperadam.kernels.triton import TritonTensorKernel
+
+            return TritonTensorKernel(rule, state_dtype)
+        return NativeTensorKernel(rule, name, state_dtype)
     if name == "torch":
         return Kernel(rule, state_dtype)
     if isinstance(rule, HyperAdamRule):
@@ -85,12 +95,21 @@ def _fits(name: str, device: str, dtype: torch.dtype, rule: UpdateRule[Any]) -> 
     if name == "torch":
         return True
     if name == "triton":
-        return isinstance(rule, HyperAdamRule) and device == "cuda" and dtype == torch.float32
+        return _is_in_triton(rule) and device == "cuda" and dtype == torch.float32
     return _is_in_cpp(rule) and device == "cpu" and dtype == torch.float32
+
+
+def _is_in_triton(rule: UpdateRule[Any]) -> bool:
+    """Whether the rule's step is in Triton: HyperAdam2's with as many rates as it usually has."""
+    if isinstance(rule, HyperAdam2Rule):
+        return rule.fastest_is_gradient and (len(rule.slow), len(rule.gammas)) == (3, 2)
+    return isinstance(rule, HyperAdamRule)
 
 
 def _is_in_cpp(rule: UpdateRule[Any]) -> bool:
     """Whether all of the rule is in C++, or at least its LSTM layers."""
+    if isinstance(rule, HyperAdam2Rule):
+        return NativeTensorKernel.fits(rule)
     return isinstance(rule, HyperAdamRule) or any(
         isinstance(layer, LSTM) for layer in rule.children()
     )

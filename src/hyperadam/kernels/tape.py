@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from hyperadam.kernels.base import Part
-from hyperadam.kernels.native.hyperadam import NativeBatch, NativeKernel
+from hyperadam.kernels.native.hyperadam import NativeKernel
+from hyperadam.kernels.native.table import TableBatch
 from hyperadam.kernels.packing import unpack
 from hyperadam.rules.base import Sums, UpdateRule
 from hyperadam.rules.hyperadam import HyperAdamState
@@ -87,7 +88,7 @@ class NativeTape(Tape):
         self.kernel = kernel
         self._states: list[HyperAdamState] = []
         self._adjoints: list[HyperAdamState] = []
-        self._record: list[tuple[Tensor, NativeBatch, Sums]] = []
+        self._record: list[tuple[Tensor, TableBatch, Sums]] = []
 
     def start(self, state: HyperAdamState) -> None:
         kinds = [(x.shape, x.dtype) for x in state]
@@ -135,8 +136,8 @@ class NativeTape(Tape):
         self._adjoints.reverse()
         return d_grad
 
-    def _admit(self, state: HyperAdamState, param: Tensor, grad: Tensor) -> NativeBatch:
-        batch = self.kernel.admit([Part(param, state)], runs=grad.shape[:-1].numel())
+    def _admit(self, state: HyperAdamState, param: Tensor, grad: Tensor) -> TableBatch:
+        batch = self.kernel.read([Part(param, state)], runs=grad.shape[:-1].numel())
         self.kernel.take(batch, [grad])
         return batch
 

@@ -1,6 +1,30 @@
-"""Meta-training: rollouts of learners, estimators of the meta-gradient, the trainer and its checkpoints."""
+"""Meta-training: rollouts of learners, estimators of the meta-gradient, the trainers and their checkpoints."""
 
+from pathlib import Path
+
+from hyperadam.meta.evolution import EvolutionTrainer
 from hyperadam.meta.settings import PRESETS, Settings, preset
 from hyperadam.meta.trainer import Trainer
+from hyperadam.meta.training import MetaTrainer
 
-__all__ = ["PRESETS", "Settings", "Trainer", "preset"]
+__all__ = [
+    "PRESETS",
+    "EvolutionTrainer",
+    "MetaTrainer",
+    "Settings",
+    "Trainer",
+    "make_trainer",
+    "preset",
+]
+
+#: The trainers by the estimators they use.
+TRAINERS: dict[str, type[MetaTrainer]] = {"bptt": Trainer, "es": EvolutionTrainer}
+
+
+def make_trainer(settings: Settings, out: Path) -> MetaTrainer:
+    """The trainer for the settings' estimator, resumed if ``out`` has its checkpoint."""
+    if settings.estimator not in TRAINERS:
+        raise ValueError(
+            f"estimator must be one of {', '.join(map(repr, TRAINERS))}, got {settings.estimator!r}"
+        )
+    return TRAINERS[settings.estimator](settings, out)

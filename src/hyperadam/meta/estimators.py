@@ -1,14 +1,44 @@
-"""Estimators of the meta-gradient over one period. Evolution strategies could join them."""
+"""Estimators of the meta-gradient over one period, by back-propagation. Evolution strategies are in ``evolution``."""
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
 from hyperadam.kernels import Tape
 from hyperadam.meta.learner import Learner
+from hyperadam.rules.base import UpdateRule
+from hyperadam.rules.pace import root_mean_square, tensor_scale
+
+#: What an update is multiplied by at a step of the rollout, counted from 1: a number, or one for each coordinate ``(1, p)``.
+StepSize = Callable[[int], float | Tensor]
+
+
+def step_size(rule: UpdateRule[Any], learner: Learner, total: int | None = None) -> StepSize:
+    """``lr * pace * scale`` for a rollout of ``rule``. It knows that it takes ``total`` steps; or else all are as long, without
+    the rule's warm-up, too. Scales are those of the tensors where the rollout starts."""
+    lr, scale = rule.step_size, _scales(learner) if rule.relative else None
+
+    def size(step: int) -> float | Tensor:
+        length = lr if total is None else lr * rule.pace(step, total)
+        return length if scale is None else length * scale
+
+    return size
+
+
+def _scales(learner: Learner) -> Tensor:
+    """The scale of every coordinate's tensor, ``(1, p)``."""
+    start = learner.init()
+    parts = start.split([math.prod(shape) for shape in learner.shapes], dim=1)
+    scales = [
+        tensor_scale(root_mean_square(part).double(), shape).expand_as(part)
+        for part, shape in zip(parts, learner.shapes, strict=True)
+    ]
+    return torch.cat(scales, dim=1).to(start.dtype)
 
 
 class Position(NamedTuple):
@@ -33,7 +63,7 @@ class Estimator(Protocol):
     """Advances a rollout by a period and says how the rule's parameters should change."""
 
     def __call__(
-        self, tape: Tape, learner: Learner, start: Position, steps: int, lr: float
+        self, tape: Tape, learner: Learner, start: Position, steps: int, size: StepSize
     ) -> Period: ...
 
 
@@ -50,14 +80,14 @@ class BPTT:
         self.exact, self.last, self.relative = exact, last, relative
 
     def __call__(
-        self, tape: Tape, learner: Learner, start: Position, steps: int, lr: float
+        self, tape: Tape, learner: Learner, start: Position, steps: int, size: StepSize
     ) -> Period:
         params, grad = start.params, start.grad
         tape.start(tape.rule.State(*start.state))
         losses: list[Tensor] = []
         visited: list[tuple[Tensor, Tensor]] = []  # the gradient at each new point, and the point
         for t in range(1, steps + 1):
-            params = params - lr * tape.step(grad.detach())
+            params = params - size(start.step + t) * tape.step(grad.detach())
             # the last gradient is read by the next period's rule: nothing of this one comes after it
             loss, grad, point = learner.loss_and_grad(
                 params, start.step + t, graph=self.exact and t < steps
@@ -76,6 +106,6 @@ class BPTT:
             if self.exact and t < steps:
                 (through,) = torch.autograd.grad(grad_t, point, d_grad)
                 d_params = d_params + through
-            d_grad = tape.step_back(-lr * d_params)
+            d_grad = tape.step_back(-size(start.step + t) * d_params)
         end = Position(params, state, start.step + steps, losses[-1], grad.detach())
         return Period(torch.stack(losses), tape.gradients(), end)

@@ -32,6 +32,8 @@ class Learner:
         spread = torch.cat([torch.full((task.p,), WEIGHT_SPREAD), torch.full((k,), CONVEX_SPREAD)])
         self.scale = random_scale(self.seeds, spread if scaling else torch.zeros(self.p))[0]
         self.bottom = _uniform(self.seeds, "bottom", k)[0]
+        #: Of the tensors in the vector, in their order; ``z`` is one more.
+        self.shapes = [*task.shapes, *([(k,)] if k else [])]
 
     def init(self) -> Tensor:
         """Where a rollout starts, ``(1, p)``: the task's start, and zeros for ``z``, both divided by the scale."""

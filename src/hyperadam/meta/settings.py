@@ -8,7 +8,20 @@ from typing import Any
 
 import torch
 
-from hyperadam.rules import RULES, HyperAdamRule, UpdateRule
+from hyperadam.rules import RULES, HyperAdam2Rule, HyperAdamRule, UpdateRule
+
+#: The mixture that HyperAdam2 starts from, the best fixed one of those tried on the family: weights of (β, γ), and the
+#: logarithm of the step.
+MIXTURE = {
+    (0.0, 0.99): 0.3,
+    (0.5, 0.99): 0.2,
+    (0.9, 0.99): 1.1,
+    (0.98, 0.99): -0.25,
+    (0.5, 0.999): 0.1,
+    (0.9, 0.999): -0.35,
+    (0.98, 0.999): 0.25,
+}
+LOG_STEP = 0.4
 
 
 def _setting(default: Any, about: str) -> Any:
@@ -22,6 +35,7 @@ class Settings:
 
     rule: str = _setting("hyperadam", "which rule")
     config: dict[str, Any] = field(default_factory=dict, metadata={"help": "the rule's options"})
+    estimator: str = _setting("bptt", "'bptt' (back-propagation) or 'es' (evolution strategies)")
     seed: int = _setting(0, "of the start and of all rollouts")
     tasks: tuple[str, ...] = _setting(
         ("mnist-mlp",), "the meta-train set; each rollout takes the next of them"
@@ -33,7 +47,9 @@ class Settings:
     lengths: tuple[int, ...] = _setting(
         (100,), "steps of a rollout; each takes one of these at random"
     )
-    rollouts: int = _setting(2, "rollouts that each meta-update advances by a period")
+    rollouts: int = _setting(
+        2, "rollouts that each meta-update advances by a period; es: episodes of an update"
+    )
     last: bool = _setting(False, "the meta-loss is the last loss of a period, not the mean")
     relative: bool = _setting(False, "weigh each loss by 1/loss, so that late periods count")
     exact_from: int | None = _setting(
@@ -48,12 +64,28 @@ class Settings:
     average: float = _setting(
         0.98, "decay of the weights' running average, which is what is validated and kept"
     )
-    start: str = _setting("published", "'published' (random) or 'near-adam'")
+    start: str = _setting("published", "'published' (random), 'near-adam' or 'mixture'")
     total_weight: float = _setting(4.0, "near-adam: the sum of the combination weights")
     input_scale: float = _setting(0.1, "deviation of the first layer's weights")
+    horizon: bool = _setting(
+        False, "rollouts know their length: steps warm up, and decay to zero at the end"
+    )
+    pairs: int = _setting(12, "es: antithetic pairs of perturbed rules in an episode")
+    sigma: float = _setting(0.06, "es: deviation of the perturbations")
+    horizons: tuple[int, ...] = _setting(
+        (50, 2000), "es: steps of an episode, log-uniform between these"
+    )
+    trained: tuple[str, ...] = _setting(
+        (), "es: the parameters that are trained, NAME or NAME@UPDATE from an update on; empty: all"
+    )
+    hidden: float = _setting(0.3, "es: share of the episodes that do not know their horizon")
+    budget: float = _setting(4.0, "es: seconds that an episode may take, about: it bounds horizons")
+    slim: float = _setting(
+        0.25, "es: share of the episodes with a third of the pairs, for longer horizons"
+    )
     validate_every: int = _setting(200, "updates between two validations")
-    validation_runs: int = _setting(8, "fresh runs of the first task")
-    validation_steps: int = _setting(100, "their steps")
+    validation_runs: int = _setting(8, "fresh runs of the first task; es: tasks of each kind")
+    validation_steps: int = _setting(100, "their steps; es: also ten times as many")
 
     def make_rule(self) -> UpdateRule[Any]:
         """The rule as meta-training starts with it."""
@@ -64,8 +96,14 @@ class Settings:
                 if not isinstance(rule, HyperAdamRule):
                     raise ValueError(f"start 'near-adam' is HyperAdam's alone, not {self.rule}'s")
                 rule.start_near_adam(self.total_weight, constant=False)
+            elif self.start == "mixture":
+                if not isinstance(rule, HyperAdam2Rule):
+                    raise ValueError(f"start 'mixture' is HyperAdam2's alone, not {self.rule}'s")
+                rule.start_from(MIXTURE, LOG_STEP)
             elif self.start != "published":
-                raise ValueError(f"start must be 'published' or 'near-adam', got {self.start!r}")
+                raise ValueError(
+                    f"start must be 'published', 'near-adam' or 'mixture', got {self.start!r}"
+                )
             if isinstance(rule, HyperAdamRule) and rule.preprocess:
                 with torch.no_grad():
                     rule.theta_p.mul_(self.input_scale / 0.1)
@@ -80,7 +118,28 @@ class Settings:
         )
 
     def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        """All settings; of those that came later only what is not the default, so that older checkpoints and weights
+        still say the same."""
+        usual = Settings()
+        return {
+            name: value
+            for name, value in asdict(self).items()
+            if name not in LATER or value != getattr(usual, name)
+        }
+
+
+#: Settings that older checkpoints and weight files do not know.
+LATER = (
+    "horizon",
+    "estimator",
+    "pairs",
+    "sigma",
+    "horizons",
+    "hidden",
+    "budget",
+    "slim",
+    "trained",
+)
 
 
 _NEAR_ADAM = Settings(
@@ -109,6 +168,23 @@ PRESETS: dict[str, Settings] = {
     ),
     "rnnprop": replace(_RIVAL, rule="rnnprop", last=True),
     "dm": replace(_RIVAL, rule="dm", scaling=False, convex=False),
+    "hyperadam2": Settings(
+        rule="hyperadam2",
+        estimator="es",
+        tasks=("family",),
+        start="mixture",
+        trained=("log_step", "rho", "theta_a"),
+        updates=110,
+        rollouts=6,
+        pairs=6,
+        budget=2.5,
+        lr=0.015,
+        final_lr=1e-3,
+        warmup=10,
+        average=0.95,
+        validate_every=55,
+        validation_runs=1,
+    ),
 }
 
 

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from hyperadam.kernels.base import DEVICE_TILE, TILE
-from hyperadam.optim.options import as_number, check_options, has_data, shown
+from hyperadam.optim.memory import MEMORY, loaded_memory, memory_fault
+from hyperadam.optim.options import LARGEST_COUNT, as_number, check_options, has_data, shown
 from hyperadam.optim.sharding import local, local_rows, rows_like
 from hyperadam.rules import UpdateRule
 from hyperadam.rules.faults import extremes
@@ -24,22 +25,47 @@ STEP = "step"
 ENTRIES = ("params", "lr", "weight_decay", "maximize", "momentum", "rule", "skipped_steps")
 #: The dtypes of a saved state that are taken over.
 DTYPES = (torch.float32, torch.bfloat16, torch.float64, torch.float16)
-#: No training counts so far. A float64 still tells such a number from the next.
-LARGEST_COUNT = 2**52
 
 #: A saved state: its key, the parameter, and the fields by name.
 Saved = tuple[Any, Tensor, Mapping[str, Any]]
 
 
 @torch.no_grad()
-def new_state(rule: UpdateRule[Any], p: Tensor, dtype: torch.dtype) -> dict[str, Tensor]:
-    """The state of ``p`` before its first step: each field ``(rows, *p.shape)``, contiguous."""
+def new_state(
+    rule: UpdateRule[Any], p: Tensor, dtype: torch.dtype, memory: Tensor | None
+) -> dict[str, Tensor]:
+    """The state of ``p`` before its first step: each field ``(rows, *p.shape)``, contiguous.
+
+    ``memory (rule.memory,)`` is what the rule keeps of ``p`` as a whole, if it does. All lies on
+    the device of ``p``: a step on a GPU then waits for nothing."""
     w = local(p)
     state = {STEP: torch.tensor(0)}
+    if memory is not None:
+        state[MEMORY] = memory.to(w.device)
     for name, rows in rule.state_rows().items():
         field = torch.zeros(rows, *w.shape, dtype=dtype, device=w.device)
         state[name] = rows_like(p, field)
     return state
+
+
+def used_state(
+    rule: UpdateRule[Any], p: Tensor, dtype: torch.dtype, state: dict[str, Tensor]
+) -> Any:
+    """This rank's fields of the state of ``p`` as a kernel reads them.
+
+    What a tool has put in the place of some of it is brought into line."""
+    device = local(p).device
+    state[STEP] = torch.as_tensor(state[STEP]).to("cpu", torch.int64)
+    if rule.memory:
+        state[MEMORY] = state[MEMORY].to(device, torch.float32).contiguous()
+    fields = []
+    for name in rule.State._fields:
+        x = local(state[name])
+        if x.dtype != dtype or not x.is_contiguous() or x.device != device:
+            x = x.to(device, dtype).contiguous()
+            state[name] = rows_like(p, x)
+        fields.append(x)
+    return rule.State(*fields)
 
 
 @torch.no_grad()
@@ -55,7 +81,10 @@ def loaded_state(
     Refused if it does not fit ``p``, or if no step of ``rule`` can have left it.
     """
     _check_fields(rule, p, key, saved)
-    state = new_state(rule, p, dtype)
+    memory = loaded_memory(saved[MEMORY]) if rule.memory else None
+    if memory is not None and (fault := memory_fault(memory)):
+        _refuse(f": {MEMORY!r} of state {shown(key)} {fault}")
+    state = new_state(rule, p, dtype, memory)
     state[STEP].fill_(int(_own(saved[STEP])))
     values = {name: local(state[name]) for name in rule.state_rows()}
     for name, x in values.items():
@@ -69,7 +98,7 @@ def loaded_state(
         except RuntimeError as error:
             raise ValueError(f"state_dict: {label} cannot be read: {error}") from error
     # the copies are looked at: they lie on one device, and what overflowed in the cast is seen
-    _check_values(rule, key, values)
+    _check_values(rule, key, values, int(state[STEP]))
     return state
 
 
@@ -168,8 +197,9 @@ def _copied(number: int, group: Mapping[str, Any]) -> dict[str, Any]:
 def _check_fields(rule: UpdateRule[Any], p: Tensor, key: Any, saved: Mapping[str, Any]) -> None:
     """Refuse fields that are not those of ``rule``, or not tensors of the size of ``p``."""
     rows, label = rule.state_rows(), f"state {shown(key)}"
-    if saved.keys() != {STEP, *rows}:
-        given, expected = sorted(map(str, saved)), sorted({STEP, *rows})
+    names = {STEP, *rows, *([MEMORY] if rule.memory else [])}
+    if saved.keys() != names:
+        given, expected = sorted(map(str, saved)), sorted(names)
         _refuse(f": {label} has fields {given}, expected {expected}")
     step = _own(saved[STEP])
     if isinstance(step, Tensor) and (step.is_nested or step.dim() or step.dtype == torch.bool):
@@ -177,26 +207,27 @@ def _check_fields(rule: UpdateRule[Any], p: Tensor, key: Any, saved: Mapping[str
     if not _is_count(step):
         _refuse(f": 'step' of {label} must be a whole number ≥ 0, got {shown(step)}")
     for name, count in rows.items():
-        if fault := _tensor_fault(saved[name], p, count):
+        if fault := _tensor_fault(saved[name], (count, *p.shape)):
             _refuse(f": {name!r} of {label} {fault}")
+    if rule.memory and (fault := _tensor_fault(saved[MEMORY], (rule.memory,))):
+        _refuse(f": {MEMORY!r} of {label} {fault}")
 
 
-def _tensor_fault(x: Any, p: Tensor, rows: int) -> str | None:
-    """What is wrong with ``x`` as a field of ``rows`` numbers for each one in ``p``."""
+def _tensor_fault(x: Any, expected: tuple[int, ...]) -> str | None:
+    """What is wrong with ``x`` as a field of the expected shape."""
     if not isinstance(x, Tensor):
         return f"must be a tensor, got {shown(x)}"
     if x.is_nested or x.layout != torch.strided:
         return f"is {'nested' if x.is_nested else x.layout}, expected a dense tensor"
     if x.dtype not in DTYPES:
         return f"has dtype {x.dtype}, expected one of {', '.join(map(str, DTYPES))}"
-    expected = (rows, *p.shape)
     if tuple(x.shape) != expected:
         return f"has shape {tuple(x.shape)}, expected {expected}"
     return None if has_data(local(x)) else "has no data"
 
 
-def _check_values(rule: UpdateRule[Any], key: Any, values: dict[str, Tensor]) -> None:
-    """Refuse values that no step of ``rule`` can have left; tile by tile, to need little memory."""
+def _check_values(rule: UpdateRule[Any], key: Any, values: dict[str, Tensor], steps: int) -> None:
+    """Refuse values that no steps of ``rule`` can have left; by tiles, to need little memory."""
     flat = [x.view(len(x), math.prod(x.shape[1:])) for x in values.values()]
     wide = torch.promote_types(flat[0].dtype, torch.float32)
     width = TILE.get(flat[0].device.type, DEVICE_TILE)
@@ -206,7 +237,7 @@ def _check_values(rule: UpdateRule[Any], key: Any, values: dict[str, Tensor]) ->
             if not all(map(math.isfinite, extremes(x))):
                 what = f"has an entry that is not finite in {values[name].dtype}"
                 _refuse(f": {name!r} of state {shown(key)} {what}")
-        if fault := rule.state_fault(state):
+        if fault := rule.state_fault(state, steps):
             _refuse(f": {fault[0]!r} of state {shown(key)} {fault[1]}")
 
 

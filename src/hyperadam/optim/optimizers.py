@@ -1,7 +1,7 @@
 """The learned optimizers by name: each is a rule's front end with weights of its own."""
 
 from hyperadam.optim.learned import LearnedOptimizer
-from hyperadam.rules import DMRule, HyperAdamRule, RNNpropRule
+from hyperadam.rules import DMRule, HyperAdam2Rule, HyperAdamRule, RNNpropRule
 
 
 class HyperAdam(LearnedOptimizer):
@@ -18,6 +18,21 @@ class HyperAdam(LearnedOptimizer):
 
     rule_class = HyperAdamRule
     default_weights = "hyperadam"
+
+
+class HyperAdam2(LearnedOptimizer):
+    """HyperAdam2: eight Adams from five buffers, mixed by small networks at a cost near Adam's.
+
+    >>> opt = hyperadam.HyperAdam2(model.parameters(), total_steps=1000)
+
+    Give it ``total_steps`` if you can: it was meta-trained to know how long training lasts. Norms
+    run over one tensor at a time, so it may also step one parameter alone, or in the backward pass.
+    The arguments are those of :class:`LearnedOptimizer`; ``lr`` is 0.01 unless given.
+    ``process_group`` is not needed, and refused.
+    """
+
+    rule_class = HyperAdam2Rule
+    default_weights = "hyperadam2"
 
 
 class RNNprop(LearnedOptimizer):

@@ -7,7 +7,7 @@ import math
 import os
 from collections.abc import Mapping
 from contextlib import suppress
-from numbers import Number, Real
+from numbers import Integral, Number, Real
 from typing import Any, TypeAlias
 
 import torch
@@ -19,9 +19,13 @@ from hyperadam.weights.loader import WeightsError, check_finite, load_rule
 #: What ``weights`` takes: a shipped name, a path to a ``.safetensors`` file, or a rule.
 Weights: TypeAlias = str | os.PathLike[str] | UpdateRule[Any]
 
+#: The dtypes that a state may have.
+STATE_DTYPES = (torch.float32, torch.float64, torch.bfloat16)
 #: The largest ``lr`` and ``weight_decay``. An update is of the order of 1: one such step ruins any
 #: parameter, and much larger ones overflow.
 LARGEST = 1e4
+#: No training counts so far. A float64 still tells such a number from the next.
+LARGEST_COUNT = 2**52
 
 
 def take_rule(weights: Weights, wanted: type[UpdateRule[Any]]) -> UpdateRule[Any]:
@@ -41,6 +45,15 @@ def take_rule(weights: Weights, wanted: type[UpdateRule[Any]]) -> UpdateRule[Any
     return rule.requires_grad_(False)
 
 
+def check_state_dtype(dtype: torch.dtype) -> None:
+    """Refuse a dtype in which a state cannot be kept."""
+    if dtype not in STATE_DTYPES:
+        small = dtype == torch.float16
+        why = ", whose range is too small for squared gradients" if small else ""
+        expected = ", ".join(map(str, STATE_DTYPES))
+        raise ValueError(f"state_dtype must be one of {expected}, got {dtype}{why}")
+
+
 def check_options(options: Mapping[str, Any]) -> None:
     """Refuse options that a step cannot use; ``lr`` may be a one-element tensor."""
     for name in ("lr", "weight_decay"):
@@ -50,10 +63,19 @@ def check_options(options: Mapping[str, Any]) -> None:
             raise ValueError(f"{name} must be a finite number ≥ 0, got {shown(value)}")
         if number > LARGEST:
             raise ValueError(f"{name} must be at most {LARGEST:g}, got {shown(value)}")
+    check_total(options.get("total_steps"))  # not there in what older versions saved
     if not isinstance(options["maximize"], bool):
         raise ValueError(f"maximize must be True or False, got {shown(options['maximize'])}")
     if not math.isfinite(as_number(options["momentum"])):
         raise ValueError(f"momentum must be a finite number, got {shown(options['momentum'])}")
+
+
+def check_total(total: Any) -> None:
+    """Refuse a ``total_steps`` that is no number of steps."""
+    whole = isinstance(total, Integral) and not isinstance(total, bool)
+    if total is not None and not (whole and 1 <= total <= LARGEST_COUNT):
+        expected = "None or a whole number of steps ≥ 1"
+        raise ValueError(f"total_steps must be {expected}, got {shown(total)}")
 
 
 def as_number(value: Any) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import chain
 from operator import is_
 from typing import Any
@@ -10,10 +10,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hyperadam.kernels import Batch, Kernel, Motion, Part
+from hyperadam.kernels import Batch, Motion, Part
 from hyperadam.optim.checkpoint import STEP
 from hyperadam.optim.sharding import is_dtensor
-from hyperadam.rules.base import Sums
+from hyperadam.rules.base import Sums, UpdateRule
+
+#: Adds up a tensor over ranks, in place.
+Add = Callable[[Tensor], Tensor]
 
 
 class Share:
@@ -21,7 +24,7 @@ class Share:
 
     batch: Batch
 
-    def __init__(self, kernel: Kernel, weight: float) -> None:
+    def __init__(self, kernel: Any, weight: float) -> None:
         self.kernel, self.weight = kernel, weight
         #: Which of the plan's parameters they are.
         self.members: list[int] = []
@@ -29,20 +32,23 @@ class Share:
         self.staged: list[tuple[Tensor, Tensor]] = []
         self._parts: list[Part] = []
 
-    def add(self, member: int, w: Tensor, readable: Tensor, state: Any) -> None:
-        """Add a parameter: its values, the same as the kernel reads them, and its state."""
+    def add(self, member: int, w: Tensor, part: Part) -> None:
+        """Add a parameter: its values, and the part with the same as the kernel reads them."""
         self.members.append(member)
-        self._parts.append(Part(readable, state))
-        if readable is not w:
-            self.staged.append((w, readable))
+        self._parts.append(part)
+        if part.param is not w:
+            self.staged.append((w, part.param))
 
     def admit(self) -> None:
         """Go through the kernel's door; a share without parameters has one of no coordinates."""
         kernel = self.kernel
         if not self._parts:
             nothing = torch.zeros(0, dtype=kernel.dtype, device=kernel.device)
-            fields = (x.to(kernel.state_dtype) for x in kernel.rule.init_state(nothing))
-            self._parts.append(Part(nothing, kernel.rule.State(*fields)))
+            rule = kernel.rule
+            fields = (x.to(kernel.state_dtype) for x in rule.init_state(nothing))
+            size = torch.zeros(1, device=kernel.device)
+            memory = rule.init_memory(size) if rule.memory else None
+            self._parts.append(Part(nothing, rule.State(*fields), (0,), memory))
         self.batch = kernel.admit(self._parts)
 
 
@@ -68,6 +74,7 @@ class Plan:
         self.params, self.states, self.shares, self.fresh = params, states, shares, fresh
         numbered = ((number, p) for number, group in enumerate(groups) for p in group["params"])
         found = {id(p): (number, i) for i, (number, p) in enumerate(numbered)}
+        self._number = len(found)
         #: Each one's group, and its position over all groups.
         self.places = [found[id(p)] for p in params]
         for share in shares:
@@ -120,9 +127,15 @@ class Plan:
             ]
         return sorted(bad)
 
+    @property
+    def device(self) -> torch.device:
+        """Where sums over all shares are made."""
+        device: torch.device = self.shares[0].kernel.device
+        return device
+
     def sums(self, earlier: Sums) -> Tensor:
         """The next round's sums over all shares, ``(1, columns)``, on the first one's device."""
-        home = self.shares[0].kernel.device
+        home = self.device
         totals = []
         for share in self.shares:
             sums = share.kernel.sums(share.batch, _on(share.kernel.device, earlier)).to(home)
@@ -133,17 +146,63 @@ class Plan:
         """The number of the step that each parameter is about to take, from 1."""
         return [count[0] + 1 for count in self._counts]
 
-    def step_(self, sums: Sums, motions: Sequence[Motion]) -> None:
-        """Move all parameters, and count the step."""
+    def motions(
+        self, rule: UpdateRule[Any], groups: Sequence[dict[str, Any]], rounded: bool
+    ) -> list[Motion]:
+        """How each parameter moves in this step; a ``rounded`` state needs seeds."""
+        rates = [
+            (float(group["lr"]), float(group["weight_decay"]), group["total_steps"])
+            for group in groups
+        ]
+        alike: dict[tuple[int, int], Motion] = {}
+        motions = []
+        for step, (group, position) in zip(self.steps(), self.places, strict=True):
+            motion = alike.get((step, group))
+            if motion is None:
+                lr, decay, total = rates[group]
+                lr *= rule.pace(step, total)
+                motion = alike[step, group] = Motion(lr, decay, step=step, total=total or 0)
+            if rounded:
+                # odd factors spread steps and parameters over 31 bits: tensors round
+                # differently, a resumed run the same
+                seed = (step * 0x9E3779B1 + position * 0x85EBCA77) & 0x7FFFFFFF
+                motion = motion._replace(seed=seed)
+            motions.append(motion)
+        return motions
+
+    def step_(self, sums: Sums, motions: Sequence[Motion], add: Add | None = None) -> None:
+        """Move all parameters, and count the step.
+
+        ``add`` adds up over ranks what a rule with norms per tensor has seen of its shards."""
         for count in self._counts:
             count[0] += 1
         self.fresh = []
+        seen = []
         for share in self.shares:
             if share.members:
+                kernel, batch = share.kernel, share.batch
                 mine = motions if len(self.shares) == 1 else [motions[i] for i in share.members]
-                share.kernel.step_(share.batch, _on(share.kernel.device, sums), mine)
+                if add is None:
+                    kernel.step_(batch, _on(kernel.device, sums), mine)
+                else:
+                    seen.append(kernel.move(batch, mine).mul_(share.weight))
             for w, moved in share.staged:
                 w.copy_(moved)
+        if add is not None:
+            self._remember(seen, add)
+
+    def _remember(self, seen: list[Tensor], add: Add) -> None:
+        """Add up what ranks have seen of each tensor, and keep it in its memory."""
+        shares = [share for share in self.shares if share.members]
+        places = [[self.places[i][1] for i in share.members] for share in shares]
+        # a row for every parameter: on another rank it may be the turn of others
+        size = self._number, 1, self.shares[0].kernel.rule.memory - 1
+        totals = torch.zeros(size, dtype=torch.float64, device=self.device)
+        for here, sums in zip(places, seen, strict=True):
+            totals[here] = sums.to(totals.device)
+        add(totals)
+        for share, here in zip(shares, places, strict=True):
+            share.kernel.remember(share.batch, totals[here])
 
 
 def _on(device: torch.device, sums: Sums) -> Sums:

@@ -11,6 +11,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from hyperadam.rules import UpdateRule
+
 
 def is_dtensor(x: Tensor) -> bool:
     """Whether ``x`` is a ``DTensor``; its module is not imported for the question."""
@@ -59,6 +61,12 @@ def local_rows(p: Any, saved: Any) -> Tensor:
     return local(saved.redistribute(p.device_mesh, _row_placements(p)))
 
 
+def shards(p: Any) -> int:
+    """Into how many pieces a ``DTensor`` is split; each may lie on several ranks."""
+    placements = zip(p.placements, p.device_mesh.shape, strict=True)
+    return math.prod(size for placement, size in placements if not placement.is_replicate())
+
+
 def _row_placements(p: Any) -> list[Any]:
     """How rows of state of ``p`` are placed: as ``p`` is, one dimension on."""
     return [_one_dimension_on(placement) for placement in p.placements]
@@ -76,7 +84,7 @@ def _one_dimension_on(placement: Any) -> Any:
 
 
 class Ranks:
-    """The ranks that hold one vector together.
+    """The ranks that step together.
 
     Args:
         groups: sums are added up over each of these in turn.
@@ -87,6 +95,11 @@ class Ranks:
     def __init__(self, groups: Sequence[Any], size: int) -> None:
         self.groups, self.size = groups, size
 
+    @property
+    def split(self) -> bool:
+        """Whether they hold pieces of the same tensors, and not each some of its own."""
+        return self.size > 1
+
     def add(self, sums: Tensor) -> Tensor:
         """The total of all ranks' ``sums``, in place."""
         for group in self.groups:
@@ -95,11 +108,7 @@ class Ranks:
 
     def weight(self, p: Any) -> float:
         """How much this rank's share of ``p`` counts: one that k ranks hold alike counts 1/k."""
-        if not is_dtensor(p):
-            return 1 / self.size
-        placements = zip(p.placements, p.device_mesh.shape, strict=True)
-        shards = math.prod(size for placement, size in placements if not placement.is_replicate())
-        return shards / self.size
+        return (shards(p) if is_dtensor(p) else 1) / self.size
 
     @property
     def device(self) -> torch.device:
@@ -111,7 +120,8 @@ class Ranks:
 def find_ranks(optimizer: Any, params: Iterable[Any], process_group: Any) -> Ranks | None:
     """Over whom sums are added up; ``None``: this rank holds all. Raises if it cannot be known."""
     params = list(params)
-    if any(optimizer in getattr(p, "_in_backward_optimizers", ()) for p in params):
+    rule = optimizer.rule
+    if rule.rounds and any(optimizer in getattr(p, "_in_backward_optimizers", ()) for p in params):
         raise RuntimeError(
             f"{type(optimizer).__name__} takes norms over all gradients together, and here it "
             "steps one parameter at a time in the backward pass: call step() after it instead"
@@ -125,6 +135,11 @@ def find_ranks(optimizer: Any, params: Iterable[Any], process_group: Any) -> Ran
             "of which none spans the rest, expected one that does"
         )
     if process_group is not None:
+        if rule.per_tensor and mesh is not None:
+            raise RuntimeError(
+                f"{type(optimizer).__name__} under ZeroRedundancyOptimizer needs whole tensors on "
+                "each rank, and here they are DTensors: leave one of the two out"
+            )
         return Ranks([process_group], max(1, len(ranks)))
     if any(getattr(p, "_fsdp_flattened", False) for p in params):
         raise RuntimeError(
@@ -133,19 +148,32 @@ def find_ranks(optimizer: Any, params: Iterable[Any], process_group: Any) -> Ran
         )
     if mesh is None:
         return None
-    whole = len(ranks) == dist.get_world_size()
-    return Ranks([dist.group.WORLD] if whole else mesh.get_all_groups(), len(ranks))
+    return Ranks(mesh_groups(mesh), len(ranks))
+
+
+def mesh_groups(mesh: Any) -> Sequence[Any]:
+    """What is added up over each of these in turn is added up over all of the mesh."""
+    whole = mesh.size() == dist.get_world_size()
+    groups: Sequence[Any] = [dist.group.WORLD] if whole else mesh.get_all_groups()
+    return groups
 
 
 def _members(mesh: Any) -> set[int]:
     return set() if mesh is None else set(mesh.mesh.flatten().tolist())
 
 
-def check_group(process_group: Any) -> None:
-    """Refuse what is no group; a rank outside of one has been given something else for it."""
+def check_group(process_group: Any, rule: UpdateRule[Any]) -> None:
+    """Refuse what is no group, and any for a rule that needs none.
+
+    A rank outside of a group has been given something else for it."""
     if process_group is not None and not isinstance(process_group, dist.ProcessGroup):
         expected = "None or a torch.distributed.ProcessGroup that has this rank"
         raise TypeError(f"process_group must be {expected}, got {process_group!r}")
+    if process_group is not None and rule.per_tensor:
+        raise ValueError(
+            f"process_group must be None, got a group: {rule.kind} takes norms tensor by tensor. "
+            "Split tensors with fully_shard (FSDP2); the stages of a pipeline need no group"
+        )
 
 
 def zero_redundancy_group() -> Any:

@@ -40,6 +40,15 @@ LOOKS = {
     "rmsprop": Look("#E69F00", "--"),
     "adagrad": Look("#8A6D00", "-."),
     "adadelta": Look("#AA4499", "-."),
+    "hyperadam2": Look("#AA4499", width=2.4),
+    "hyperadam2-start": Look("#AA4499", ":"),
+    "adam-linear": Look("#E69F00", "--", 1.8),
+    "adamw-cosine": Look("#8A6D00", "--"),
+    "schedule-free": Look("#117733", "--"),
+    "prodigy": Look("#332288", ":"),
+    "prodigy-cosine": Look("#332288", "--"),
+    "sgd-cosine": Look("#777777", "-."),
+    "muon": Look("#882255", "--"),
 }
 #: For optimizers without a look of their own, in the order in which they come.
 SPARE = tuple(
@@ -69,7 +78,7 @@ def draw_panels(panels: Sequence[tuple[str, Sequence[Result]]], stem: Path) -> l
     rows = math.ceil(len(panels) / columns)
     results = [result for _, group in panels for result in group]
     looks = choose_looks(results)
-    with _figure((6.6 * columns, 3.7 * rows + 0.5), stem) as (figure, paths):
+    with drawing((6.6 * columns, 3.7 * rows + 0.5), stem) as (figure, paths):
         axes = figure.subplots(rows, columns, squeeze=False).flatten()
         for axis, (title, group) in zip(axes, panels, strict=False):
             draw_panel(axis, title, group, looks)
@@ -96,7 +105,7 @@ def draw_by_task(
     :func:`draw_curves` writes. A line has a gap where a run diverged or nothing was computed."""
     looks = choose_looks(results)
     by_cell = {(result.task, result.label): summarize(result) for result in results}
-    with _figure((8.0, 4.6), stem) as (figure, paths):
+    with drawing((8.0, 4.6), stem) as (figure, paths):
         axis = figure.subplots()
         for label in labels:
             found = [by_cell.get((task, label)) for task in tasks]
@@ -126,7 +135,7 @@ def draw_by_task(
 
 
 @contextlib.contextmanager
-def _figure(size: tuple[float, float], stem: Path) -> Iterator[tuple[Any, list[Path]]]:
+def drawing(size: tuple[float, float], stem: Path) -> Iterator[tuple[Any, list[Path]]]:
     """A figure to draw on, written when the block is over, and its files."""
     import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg

@@ -25,8 +25,9 @@ def document(
     found: Sequence[tuple[Experiment, Sequence[Result]]],
     tuning: Path | None = None,
     quick: bool = False,
+    suite: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Everything that the page shows, from experiments with their results, as JSON."""
+    """Everything that the page shows, from experiments with their results, and the suite's section if there is one."""
     parts = [section(experiment, results, quick) for experiment, results in found]
     verdicts = [claim["verdict"] for part in parts for claim in part["claims"]]
     everything = [result for _, results in found for result in results]
@@ -48,6 +49,7 @@ def document(
         },
         "looks": {label: look._asdict() for label, look in choose_looks(everything).items()},
         "curves": panels,
+        "suite": suite,
     }
 
 

@@ -12,6 +12,7 @@ from hyperadam.report.claims import Verdict
 from hyperadam.report.curves import TAIL
 from hyperadam.report.figures import EXPLODED
 from hyperadam.report.paper import extent
+from hyperadam.report.suite_page import suite_html
 
 #: A sign and a class for each verdict: colour alone says nothing.
 SIGNS = {
@@ -52,12 +53,14 @@ def page(document: Mapping[str, Any]) -> str:
         ),
         CONTENTS="".join(
             f'<li><a href="#{_id(part)}">{escape(part["title"])}</a></li>' for part in parts
-        ),
+        )
+        + ('<li><a href="#suite">The suite</a></li>' if document["suite"] else ""),
         QUICK=_QUICK if document["quick"] else "",
         COUNTS=_counts(document["counts"]),
         HEADLINE=_headline(main) if main else "<p>There are no results yet.</p>",
         CLAIMS=_claims(parts),
         EXPERIMENTS="\n".join(_section(part) for part in parts),
+        SUITE=suite_html(document["suite"]) if document["suite"] else "",
         SETTINGS=_settings(document),
         BAND=f"{100 - 200 * TAIL:.0f} %",
     )

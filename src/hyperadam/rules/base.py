@@ -12,6 +12,7 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from hyperadam.rules.faults import Fault
+from hyperadam.rules.pace import pace
 
 #: The key in a weight file's metadata that holds all else in JSON, and the format it names.
 METADATA, FORMAT = "hyperadam", "hyperadam-rule/1"
@@ -23,7 +24,10 @@ Sums = tuple[Tensor, ...]
 
 
 class UpdateRule(nn.Module, Generic[StateT]):
-    """A learned function from a gradient to an update, applied as ``w -= lr * pace * update``.
+    """A learned function from a gradient to an update, applied as ``w -= lr * pace * scale * update``.
+
+    ``pace`` is warm-up and, if the number of steps is known, decay. ``scale`` is 1, unless the rule is ``relative``: then it
+    is the size that the tensor had when its state was made (:mod:`hyperadam.rules.pace`).
 
     The module holds meta-parameters and nothing else: what it remembers of a rollout goes in and comes out as ``State``.
     ``grad`` is ``(..., p)``: leading dimensions are independent runs, the last is the whole parameter vector of a learner.
@@ -42,10 +46,21 @@ class UpdateRule(nn.Module, Generic[StateT]):
     State: ClassVar[type[Any]]
     #: How many rounds of column sums a step needs; a later round depends on the totals of the earlier ones.
     rounds: int = 0
+    #: Whether norms run over one tensor alone. They are then taken after a step, for the next one, and kept in its memory.
+    per_tensor: ClassVar[bool] = False
+    #: How many float32 numbers are kept once for each tensor; the first is its root mean square when its state was made.
+    memory: int = 0
+    #: Steps over which the step size grows, where their total is not known.
+    warmup: int = 0
 
-    def __init__(self, **config: Any) -> None:
+    def __init__(self, *, relative: bool = False, **config: Any) -> None:
+        if not isinstance(relative, bool):
+            raise ValueError(f"relative must be True or False, got {relative!r}")
         super().__init__()
-        self.config: dict[str, Any] = config
+        # left out while it is off: rules from before it have the same configuration, name and hash as ever
+        self.config: dict[str, Any] = config | ({"relative": True} if relative else {})
+        self.relative = relative
+        self.memory = int(relative)
         self.provenance: dict[str, Any] = {}
 
     def state_rows(self) -> dict[str, int]:
@@ -62,9 +77,15 @@ class UpdateRule(nn.Module, Generic[StateT]):
         """One step: ``(update (..., p), new state)``. ``sums`` are whole-vector totals; ``None``: ``grad`` is whole."""
         raise NotImplementedError
 
-    def pace(self, step: int) -> float:
-        """The share of ``lr`` that is taken at ``step``, counted from 1: all of it, unless the rule warms up."""
-        return 1.0
+    def pace(self, step: int, total: int | None = None) -> float:
+        """The share of ``lr`` that is taken at ``step``, counted from 1, of ``total`` steps if that is known."""
+        return pace(step, total, self.warmup)
+
+    def init_memory(self, rms: Tensor) -> Tensor:
+        """What is kept of tensors that begin with root mean square ``rms (...)``: ``(..., memory)``, float32 on its device."""
+        memory = torch.zeros(*rms.shape, self.memory, dtype=torch.float32, device=rms.device)
+        memory[..., 0] = rms
+        return memory
 
     def init_state(self, like: Tensor) -> StateT:
         """The state before the first step for gradients shaped and typed like ``like`` ``(..., p)``: all zeros."""
@@ -74,8 +95,8 @@ class UpdateRule(nn.Module, Generic[StateT]):
         )
         return state
 
-    def state_fault(self, state: StateT) -> Fault | None:
-        """A field of ``state`` that no step of this rule can have left, and what is wrong with it.
+    def state_fault(self, state: StateT, steps: int) -> Fault | None:
+        """A field of ``state`` that no ``steps`` of this rule can have left, and what is wrong with it.
 
         ``None``: the next steps are safe. Entries are known to be finite. A state that was kept in
         bfloat16 is rounded at random: what real training leaves must pass all the same.

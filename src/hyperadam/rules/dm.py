@@ -29,10 +29,10 @@ class DMRule(UpdateRule[DMState]):
     step_size = 0.1
     State = DMState
 
-    def __init__(self, units: int = 20, k: float = 10.0) -> None:
+    def __init__(self, units: int = 20, k: float = 10.0, relative: bool = False) -> None:
         if units < 1:
             raise ValueError(f"units must be at least 1, got {units}")
-        super().__init__(units=units, k=k)
+        super().__init__(units=units, k=k, relative=relative)
         self.units, self.k = units, k
         self.lstm1, self.lstm2 = LSTM(2, units), LSTM(units, units)
         self.theta_q, self.b_q = truncated_normal(1, units), zeros(1)
@@ -40,7 +40,7 @@ class DMRule(UpdateRule[DMState]):
     def state_rows(self) -> dict[str, int]:
         return dict.fromkeys(DMState._fields, self.units)
 
-    def state_fault(self, state: DMState) -> Fault | None:
+    def state_fault(self, state: DMState, steps: int) -> Fault | None:
         s1, c1, s2, c2 = state
         return lstm_fault(s1, c1, "1") or lstm_fault(s2, c2, "2")
 

@@ -27,6 +27,15 @@ def extremes(x: Tensor) -> tuple[float, float]:
     return low, high
 
 
+def largest_gradient(dtype: torch.dtype) -> float:
+    """The largest entry of a gradient that a step in ``dtype`` takes.
+
+    Its square is far enough from the largest number for second moments that are rounded up,
+    corrected for their bias, and added.
+    """
+    return math.sqrt(torch.finfo(dtype).max) / 16
+
+
 def lstm_fault(s: Tensor, c: Tensor, layer: str = "") -> Fault | None:
     """An LSTM's output is a sigmoid times a tanh; a step adds at most 1 to its cell."""
     for name, x, limit in ((f"s{layer}", s, 1.0), (f"c{layer}", c, LARGEST_CELL)):
@@ -66,8 +75,8 @@ def moment_fault(
     numbers = torch.finfo(m.dtype)
     # where gamma_hat is zero so is beta_hat, and any root will do
     limit = (v / gamma_hat.clamp(min=numbers.tiny)).add_(epsilon).sqrt_().mul_(bound)
-    # a gradient whose square overflows is never stepped on: no mean of gradients is larger
-    limit.clamp_(max=math.sqrt(numbers.max)).mul_(beta_hat).mul_(SLACK)
+    # no larger gradient is ever stepped on, and no mean of gradients is larger than all of them
+    limit.clamp_(max=largest_gradient(m.dtype)).mul_(beta_hat).mul_(SLACK)
     if (m.abs() > limit).any():
         return "m", "has an entry too large for its 'v' and 'beta_hat'"
     return None

@@ -47,7 +47,8 @@ class HyperAdamRule(UpdateRule[HyperAdamState]):
             where ``β² > γ`` and a gradient vanishes, ``m̂`` grows geometrically.
         warmup: steps over which the step size grows to its full length. 0 is the paper's rule, whose first steps are its
             largest: every ``m̂`` is ±1 then, all coordinates move at once, and ReLUs die of it. Rollouts of meta-training take
-            full steps all the same.
+            full steps all the same. Where the number of steps is known, its twentieth part takes the place of this.
+        relative: steps in units of a tensor's size when its state was made.
     """
 
     kind = "hyperadam"
@@ -62,6 +63,7 @@ class HyperAdamRule(UpdateRule[HyperAdamState]):
         normalize_state: bool = False,
         decay_bound: float | None = None,
         warmup: int = 0,
+        relative: bool = False,
     ) -> None:
         if candidates < 1:
             raise ValueError(f"candidates must be at least 1, got {candidates}")
@@ -76,6 +78,7 @@ class HyperAdamRule(UpdateRule[HyperAdamState]):
             normalize_state=normalize_state,
             decay_bound=decay_bound,
             warmup=warmup,
+            relative=relative,
         )
         J = self.candidates = candidates
         self.preprocess, self.normalize_state, self.decay_bound, self.warmup = (
@@ -126,7 +129,7 @@ class HyperAdamRule(UpdateRule[HyperAdamState]):
         d = (weight_field * moment_field).sum(-2)  # line 18
         return d, HyperAdamState(m, v, beta_hat, gamma_hat, s, c)
 
-    def state_fault(self, state: HyperAdamState) -> Fault | None:
+    def state_fault(self, state: HyperAdamState, steps: int) -> Fault | None:
         m, v, beta_hat, gamma_hat, s, c = state
         gamma_max = ALMOST_ONE if self.decay_bound is None else GAMMA_MAX
         bound = min(self.moment_bound, LARGEST_MOMENT)
@@ -136,9 +139,6 @@ class HyperAdamRule(UpdateRule[HyperAdamState]):
             or correction_fault("gamma_hat", gamma_hat, least=1 - gamma_max)
             or moment_fault(m, v, beta_hat, gamma_hat, bound, EPSILON)
         )
-
-    def pace(self, step: int) -> float:
-        return min(1.0, step / self.warmup) if self.warmup else 1.0
 
     def state_cell(self, g: Tensor, s: Tensor, c: Tensor, sums: Sums) -> tuple[Tensor, Tensor]:
         """F_h, the state function: the gradient normalised, preprocessed and fed to the LSTM."""

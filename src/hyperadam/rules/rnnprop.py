@@ -34,10 +34,16 @@ class RNNpropRule(UpdateRule[RNNpropState]):
     step_size = 0.1
     State = RNNpropState
 
-    def __init__(self, units: int = 20, beta: float = 0.95, epsilon: float = 1e-8) -> None:
+    def __init__(
+        self,
+        units: int = 20,
+        beta: float = 0.95,
+        epsilon: float = 1e-8,
+        relative: bool = False,
+    ) -> None:
         if units < 1:
             raise ValueError(f"units must be at least 1, got {units}")
-        super().__init__(units=units, beta=beta, epsilon=epsilon)
+        super().__init__(units=units, beta=beta, epsilon=epsilon, relative=relative)
         self.units, self.beta, self.epsilon = units, beta, epsilon
         self.theta_p, self.b_p = truncated_normal(units, 2), zeros(units)
         self.lstm1, self.lstm2 = LSTM(units, units), LSTM(units, units)
@@ -54,7 +60,7 @@ class RNNpropRule(UpdateRule[RNNpropState]):
             "c2": self.units,
         }
 
-    def state_fault(self, state: RNNpropState) -> Fault | None:
+    def state_fault(self, state: RNNpropState, steps: int) -> Fault | None:
         m, v, hat, s1, c1, s2, c2 = state
         # both means have the same weights: the square of the first is at most the second
         return (

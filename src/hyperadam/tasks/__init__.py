@@ -2,6 +2,7 @@
 
 from hyperadam.tasks.base import Metrics, Task
 from hyperadam.tasks.images import Classification, ImageBatch
+from hyperadam.tasks.modules import ModuleTask, examples, windows
 from hyperadam.tasks.registry import get, names, register
 from hyperadam.tasks.sine import SineBatch, SinePrediction
 
@@ -9,10 +10,13 @@ __all__ = [
     "Classification",
     "ImageBatch",
     "Metrics",
+    "ModuleTask",
     "SineBatch",
     "SinePrediction",
     "Task",
+    "examples",
     "get",
     "names",
     "register",
+    "windows",
 ]

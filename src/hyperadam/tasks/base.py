@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
 import torch
@@ -12,6 +13,7 @@ from torch import Tensor
 from hyperadam.data import draws
 from hyperadam.data.draws import Seeds, Steps
 
+Shape = tuple[int, ...]
 BatchT = TypeVar("BatchT", bound=tuple[Tensor, ...])
 
 #: Every parameter of every learner starts from N(0, 0.1²), biases too.
@@ -48,6 +50,9 @@ class Task(ABC, Generic[BatchT]):
                 return (params - bottom.to(params.dtype)).square().mean(-1)
 
         tasks.register("noisy-bowl", NoisyBowl)
+
+    ``shapes`` are those of the tensors that the vector is made of, in their order: optimizers that look at tensors as a whole
+    see these. Unless they are given, it is one tensor.
     """
 
     #: What the task is, in a line.
@@ -55,10 +60,14 @@ class Task(ABC, Generic[BatchT]):
     #: How many runs go through the learner together: enough to spread Python's cost, few enough to stay in the caches.
     runs_at_once: int = 16
 
-    def __init__(self, p: int) -> None:
+    def __init__(self, p: int, shapes: Sequence[Shape] | None = None) -> None:
         if p < 1:
             raise ValueError(f"p must be at least 1, got {p}")
         self.p = p
+        self.shapes: list[Shape] = [(p,)] if shapes is None else list(shapes)
+        entries = sum(math.prod(shape) for shape in self.shapes)
+        if entries != p:
+            raise ValueError(f"shapes have {entries} entries, expected p = {p}")
 
     @abstractmethod
     def batch(self, seeds: Seeds, step: Steps) -> BatchT:

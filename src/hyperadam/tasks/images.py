@@ -48,7 +48,7 @@ class Classification(Task[ImageBatch]):
     def __init__(
         self, dataset: str, learner: Classifier, shrink: int = 1, batch_size: int = 128
     ) -> None:
-        super().__init__(size(learner.shapes()))
+        super().__init__(size(learner.shapes()), learner.shapes())
         self.dataset, self.learner, self.shrink, self.batch_size = (
             dataset,
             learner,

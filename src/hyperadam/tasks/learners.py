@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional
 from torch.nn.functional import conv2d, elu, linear, max_pool2d, relu
 
-Shape = tuple[int, ...]
+from hyperadam.tasks.base import Shape
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "sigmoid": torch.sigmoid,

@@ -29,7 +29,7 @@ class SinePrediction(Task[SineBatch]):
     """
 
     def __init__(self, learner: LSTM, noise: float = 0.1, batch_size: int = 128) -> None:
-        super().__init__(size(learner.shapes()))
+        super().__init__(size(learner.shapes()), learner.shapes())
         self.learner, self.noise, self.batch_size = learner, noise, batch_size
         self.title = f"sine waves with noise {noise:g}, {learner}"
 

@@ -28,8 +28,12 @@ def list_weights() -> list[str]:
     return sorted(path.stem for path in SHIPPED.glob(f"*{SUFFIX}"))
 
 
-def load_rule(name_or_path: str | os.PathLike[str]) -> UpdateRule[Any]:
+def load_rule(
+    name_or_path: str | os.PathLike[str], relative: bool | None = None
+) -> UpdateRule[Any]:
     """The rule in a weight file, in float32 on the CPU, with the file's ``provenance``.
+
+    ``relative`` turns the rule's option of that name on or off; ``None``: as the file says.
 
     A string with neither a directory separator nor the suffix ``.safetensors`` is the name of shipped weights; all else is
     a path. Raises :class:`WeightsError` if the name is not shipped or the file does not hold a rule, and
@@ -45,7 +49,7 @@ def load_rule(name_or_path: str | os.PathLike[str]) -> UpdateRule[Any]:
             f"name_or_path: there is no file {str(path)!r}; expected a {SUFFIX} file or a shipped name"
         )
     about, tensors = _read(path)
-    rule = _build(path, about)
+    rule = _build(path, about, relative)
     _fill(rule, tensors, str(path))
     return rule
 
@@ -95,7 +99,7 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     return about, tensors
 
 
-def _build(path: Path, about: dict[str, Any]) -> UpdateRule[Any]:
+def _build(path: Path, about: dict[str, Any], relative: bool | None) -> UpdateRule[Any]:
     """The rule that the file describes, its weights still without memory."""
     kind, config, provenance = (
         about.get("rule"),
@@ -110,7 +114,8 @@ def _build(path: Path, about: dict[str, Any]) -> UpdateRule[Any]:
         # on the meta device a random start is never drawn: the caller's random numbers stay as they are, and a
         # nonsensical size in the file costs no memory
         with torch.device("meta"):
-            rule = RULES[kind](**config)
+            chosen = {} if relative is None else {"relative": relative}
+            rule = RULES[kind](**{**config, **chosen})
     except (TypeError, ValueError, RuntimeError) as error:
         raise WeightsError(
             f"{path} has a configuration that {RULES[kind].__name__} does not take: {error}"

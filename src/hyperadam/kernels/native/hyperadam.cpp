@@ -49,10 +49,11 @@ void hyperadam_sums(const Rule* rule, int32_t threads, int64_t runs, int64_t cou
     for (int c = 0; c < columns; c++) out[items[index].run * columns + c] += partial[index * columns + c];
 }
 
-// One step. Each part's parameter is moved and its state overwritten; or, for a period that is to be gone back through, the
-// new state goes to the parts `next` and the update to their `param`.
+// One step. Each part's parameter is moved, its update multiplied by `scales` [count][runs] if there are any, and its state
+// overwritten; or, for a period that is to be gone back through, the new state goes to the parts `next` and the update to
+// their `param`.
 void hyperadam_step(const Rule* rule, int32_t threads, int64_t runs, int64_t count, const Part* parts, const double* first,
-                    const double* second, const Motion* motions, const Part* next) {
+                    const double* second, const Motion* motions, const float* scales, const Part* next) {
   const std::vector<Item> items = items_of(count, parts, runs);
 #pragma omp parallel num_threads(threads)
   {
@@ -84,6 +85,10 @@ void hyperadam_step(const Rule* rule, int32_t threads, int64_t runs, int64_t cou
         const Motion& motion = motions[item.part];
         window.close(part, at, (uint32_t)motion.seed);
         const float lr = (float)motion.lr, decay = (float)motion.decay;
+        const float scale = scales ? scales[item.part * runs + item.run] : 1.f;
+        // not as one more factor below: the compiler would fuse it, and a scale of 1 change bits
+        if (scale != 1.f)
+          for (int l = 0; l < B; l += V) store(t.update + l, scale * load(t.update + l));
         load_lanes(w, part.param.data, part.param.bfloat16, base + i, lanes);
         for (int l = 0; l < B; l += V) store(w + l, load(w + l) - lr * (load(t.update + l) + decay * load(w + l)));
         store_lanes(w, part.param.data, part.param.bfloat16, base + i, lanes);

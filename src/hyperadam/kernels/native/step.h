@@ -27,10 +27,10 @@ struct Part {
   int64_t state_bfloat16;
 };
 
-// How a part's parameter moves: param -= lr * (update + decay * param). The seed is of the stochastic rounding of a bfloat16
-// state, a whole number.
+// How a part's parameter moves: param -= lr * (scale * update + decay * param). The seed is of the stochastic rounding of a
+// bfloat16 state, a whole number, as are the step and the total of steps, 0 if that is not known.
 struct Motion {
-  double lr, decay, seed;
+  double lr, decay, seed, step, total;
 };
 
 // Rows of n contiguous coordinates for each of several runs; strides in floats.

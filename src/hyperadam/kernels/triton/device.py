@@ -12,8 +12,8 @@ from hyperadam.rules.hyperadam import ALMOST_ONE, EPSILON, GAMMA_MAX
 
 PARTS = tl.constexpr(256)
 #: Rows of the table: a part's first program and how many it has, coordinates, addresses, scalars.
-FIRST, COUNT, N, GRAD, PARAM, M, V, BETA_HAT, GAMMA_HAT, S_OLD, C_OLD, SIZE, DECAY, SEED = (
-    tl.constexpr(field) for field in range(14)
+FIRST, COUNT, N, GRAD, PARAM, M, V, BETA_HAT, GAMMA_HAT, S_OLD, C_OLD, SCALE, SIZE, DECAY, SEED = (
+    tl.constexpr(field) for field in range(15)
 )
 
 #: Places among the matrices, each (PAD, PAD): of x and s in the LSTM's four gates, of m and s in
@@ -107,11 +107,13 @@ def step(
     BLOCK: tl.constexpr,
     STATE: tl.constexpr,
     WEIGHT: tl.constexpr,
+    RELATIVE: tl.constexpr,
 ):
     """Algorithm 2 from line 8 on for a block of coordinates: overwrites state, moves the param.
 
     ``scales (runs, 1 + J)`` are one over the norms of g and m, ``state_scales (runs, S)`` one over
-    those of s. ``STATE`` and ``WEIGHT`` are the dtypes of state and param."""
+    those of s. ``STATE`` and ``WEIGHT`` are the dtypes of state and param. ``RELATIVE`` updates are
+    multiplied by their part's own scale, one for each run."""
     part, run, start, _, n = find(table, BLOCK)
     row = tl.arange(0, PAD)[:, None]
     at = start + tl.arange(0, BLOCK)[None, :]
@@ -142,6 +144,10 @@ def step(
     moment_field = m_new / beta_hat_new * tl.rsqrt(v_new / gamma_hat_new + EPS)
     weight_field = elu(product(matrices, SQ, s_new, PAD) + column(columns, BQ, PAD))
     d = tl.sum(weight_field * moment_field, 0)[None, :]
+    if RELATIVE:
+        scale = tl.load(address(part, SCALE, tl.float32) + run)
+        # chosen, not just multiplied: fused with what follows, a scale of 1 would change bits
+        d = tl.where(scale == 1, d, scale * d)
 
     param = address(part, PARAM, WEIGHT)
     w = load(param, run, 1, 0, at, n)

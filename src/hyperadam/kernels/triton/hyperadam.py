@@ -52,6 +52,7 @@ class TritonKernel(Kernel):
             "NORMALIZE": rule.normalize_state,
             "BOUND": rule.decay_bound or 0.0,
             "BETA_MAX": rule.beta_max,
+            "RELATIVE": rule.relative,
         }
         self._key: object = None
         self._padded: tuple[Tensor, Tensor]
@@ -129,5 +130,7 @@ def _scales(sums: Tensor, device: torch.device) -> Tensor:
 
 
 def _entries(batch: Batch, motions: Sequence[Motion] = ()) -> list[Entry]:
-    still = [Motion(0.0)] * len(batch.parts)
-    return [Entry(*x) for x in zip(batch.grads, batch.parts, motions or still, strict=True)]
+    count = len(batch.parts)
+    scales = [None] * count if batch.scale is None else batch.scale
+    columns = (batch.grads, batch.parts, motions or [Motion(0.0)] * count, scales)
+    return [Entry(*x) for x in zip(*columns, strict=True)]

@@ -23,11 +23,13 @@ PARAM_DTYPES = {**STATE_DTYPES, torch.float16: tl.float16}
 
 
 class Entry(NamedTuple):
-    """What the table says of one part: its gradient ``(runs, n)``, tensors, and how it moves."""
+    """What the table says of one part: its gradient ``(runs, n)``, tensors, how it moves, and the
+    scales of a relative rule's updates ``(runs,)``."""
 
     grad: Tensor
     part: Part
     motion: Motion
+    scale: Tensor | None = None
 
 
 class Launch(NamedTuple):
@@ -56,11 +58,12 @@ def launches(entries: Sequence[Entry], block: int, limit: int | None = None) -> 
 def _table(entries: list[Entry], block: int, limit: int | None) -> tuple[Tensor, int]:
     """A column of numbers for each part, in the order of ``device.FIRST`` and on; all programs."""
     columns, first = [], 0
-    for grad, (param, state), motion in entries:
+    for grad, (param, state, *_), motion, scale in entries:
         n = grad.shape[1]
         count = triton.cdiv(n, block)
         count = count if limit is None else min(count, limit)
-        addresses = (x.data_ptr() for x in (grad, param, *state))
+        addresses = [x.data_ptr() for x in (grad, param, *state)]
+        addresses.append(0 if scale is None else scale.data_ptr())
         columns.append(
             (first, count, n, *addresses, _bits(motion.lr), _bits(motion.decay), motion.seed)
         )

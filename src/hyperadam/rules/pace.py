@@ -1,0 +1,78 @@
+"""How long a step is: its pace over a training, and the size of the tensor it moves."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from hyperadam.rules.layers import sum_of_squares
+
+#: Of a known number of steps, one in so many is warm-up.
+WARMUP_SHARE = 20
+#: The size of weights for which a step is as long as ``lr`` says: all of the paper's learners start
+#: from N(0, 0.1²).
+USUAL_SIZE = 0.1
+#: Matrices with more inputs than this may be smaller before they reach their floor.
+NARROW = 64
+#: Numbers that are squared in float64 at a time.
+TILE = 2**14
+
+
+def pace(step: int, total: int | None, warmup: int) -> float:
+    """The share of ``lr`` that is taken at ``step``, counted from 1.
+
+    Of ``total`` steps a twentieth is a linear warm-up; the rest falls on a line that would reach
+    zero one step after the last. Beyond the last step its length stays. Where the total is not
+    known, the first ``warmup`` steps are shorter, and all others whole.
+    """
+    if total is None:
+        return min(1.0, step / warmup) if warmup else 1.0
+    if total < 1:
+        raise ValueError(f"total must be None or at least 1 step, got {total}")
+    rise = math.ceil(total / WARMUP_SHARE)
+    step = min(step, total)
+    return step / rise if step <= rise else (total + 1 - step) / (total + 1 - rise)
+
+
+def fan_in(shape: Sequence[int]) -> int:
+    """How many inputs a tensor of this shape adds up, seen as weights ``(outputs, inputs…)``."""
+    return max(1, math.prod(shape[1:]))
+
+
+def size_floor(shape: Sequence[int]) -> float:
+    """The least size that a tensor of this shape counts for: zeros must be able to move, too."""
+    return USUAL_SIZE * min(1.0, math.sqrt(NARROW / fan_in(shape)))
+
+
+def tensor_scale(rms: Tensor, shape: Sequence[int]) -> Tensor:
+    """What a relative step is multiplied by, for a tensor of ``shape`` that began with ``rms``.
+
+    Elementwise in ``rms``, one entry for each run.
+    """
+    return rms.clamp(min=size_floor(shape)) / USUAL_SIZE
+
+
+def width_factor(shape: Sequence[int]) -> float:
+    """What HyperAdam2's steps are multiplied by besides: matrices with many inputs move less.
+
+    All inputs of a unit move together, so what a step does to its output grows with their number.
+    """
+    return (NARROW / fan_in(shape)) ** 0.25 if len(shape) > 1 else 1.0
+
+
+def square_sum(x: Tensor) -> Tensor:
+    """The sum of squares of all of ``x``, a float64 scalar on its device.
+
+    By tiles, to need little memory. Threads change nothing of it that a float32 shows."""
+    flat = x.detach().reshape(-1)
+    whole = len(flat) // TILE * TILE
+    tiles = [*flat[:whole].view(-1, TILE).split(64), flat[whole:].unsqueeze(0)]
+    return torch.cat([sum_of_squares(tile) for tile in tiles]).sum()
+
+
+def root_mean_square(x: Tensor) -> Tensor:
+    """The root mean square of all of ``x``, a float32 scalar on its device; 0 if it is empty."""
+    return (square_sum(x) / max(1, x.numel())).sqrt().float()

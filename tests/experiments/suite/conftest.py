@@ -1,0 +1,5 @@
+"""The tiny suite for all tests here."""
+
+from tests.experiments.suite.small import suite
+
+__all__ = ["suite"]
