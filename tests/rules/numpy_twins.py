@@ -124,4 +124,8 @@ def scale_twin(rms, shape):
     """How much longer a relative step is than a plain one."""
     inputs = max(1, np.prod(shape) / shape[0]) if len(shape) > 1 else 1
     floor = 0.1 if inputs <= 64 else 0.1 * 8 / np.sqrt(inputs)
-    return (rms if rms > floor else floor) / 0.1
+    if len(shape) < 2:  # vectors, by half: a size of 1 makes steps √10 times as long
+        return np.sqrt(rms / 0.1) if rms > 0.1 else 1.0
+    if rms == 0:
+        return floor / 0.1
+    return (rms if rms > floor / 20 else floor / 20) / 0.1

@@ -38,6 +38,11 @@ class Twin:
         shape = w.shape
         self.fan_in = int(np.prod(shape[1:])) if w.ndim > 1 else 1
         self.floor = 0.1 * min(1, np.sqrt(64 / self.fan_in))
+        self.least = self.floor / 20 if self.start > 0 else self.floor
+        if w.ndim > 1:
+            self.size = max(self.start, self.least)
+        else:
+            self.size = np.sqrt(max(self.start, self.floor) * self.floor)
 
     def features(self):
         t, N, seen, s = self.t, self.total, self.seen, max(self.t - 1, 1)
@@ -49,7 +54,7 @@ class Twin:
         return np.array(
             [
                 np.log(max(self.start, 0.01)) / 3,
-                np.log(max(np.sqrt(seen["w"]), self.floor) / max(self.start, self.floor)) / 2,
+                np.log(max(np.sqrt(seen["w"]), self.least) / max(self.start, self.least)) / 2,
                 np.log(self.w.size) / 5 - 1,
                 self.w.ndim <= 1,
                 self.w.ndim > 2,
@@ -70,7 +75,7 @@ class Twin:
         h = np.tanh(theta["theta_1"] @ self.features() + theta["b_1"][:, 0])
         a = theta["log_step"][0, 0] + 2.5 * np.tanh(theta["theta_a"] @ h)[0]
         width = np.sqrt(8 / np.sqrt(self.fan_in)) if self.w.ndim > 1 else 1
-        size = np.exp(a) * width * max(self.start, self.floor) / 0.1
+        size = np.exp(a) * width * self.size / 0.1
         reach = np.array([np.sqrt((1 + b) / (1 - b) / 19) for _ in self.gammas for b in self.betas])
         rho = theta["rho"][:, 0] + reach * np.tanh(theta["theta_rho"] @ h)
         flat, moved = self.w.reshape(-1).copy(), np.empty(self.w.size)

@@ -54,5 +54,5 @@ def validation_episodes(count: int, steps: int) -> list[Episode]:
     There are ``count`` of each kind and the wide ones, on which a step that fits small learners is too large.
     """
     tasks = [family.draw(FIRST_SEED + seed, kind) for seed, kind in enumerate(family.KINDS * count)]
-    tasks += family.wide()
+    tasks += family.usual()
     return [Episode(task, FIRST_SEED, n) for n in (steps, LONGER * steps) for task in tasks]

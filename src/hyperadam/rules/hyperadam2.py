@@ -14,7 +14,14 @@ from torch.nn.functional import relu
 from hyperadam.rules.base import Sums, UpdateRule
 from hyperadam.rules.faults import SLACK, Fault, extremes, largest_gradient
 from hyperadam.rules.layers import glorot, zeros
-from hyperadam.rules.pace import USUAL_SIZE, fan_in, size_floor, width_factor
+from hyperadam.rules.pace import (
+    USUAL_SIZE,
+    counted_size,
+    fan_in,
+    least_size,
+    size_floor,
+    width_factor,
+)
 
 EPSILON = 1e-24
 #: The TensorCell's log step size lies within this of its base.
@@ -25,6 +32,8 @@ REFERENCE = (1 + 0.9) / (1 - 0.9)
 OTHER_FEATURES = 11
 #: How many of them tell of the tensor's shape and the time: they need no look at the tensor.
 SHAPE_AND_TIME = 8
+#: Which of those says that the tensor is a vector.
+VECTOR = 1
 #: No feature that is measured on gradients goes further.
 LARGEST_FEATURE = 3.0
 
@@ -96,7 +105,7 @@ class HyperAdam2Rule(UpdateRule[HyperAdam2State]):
         self,
         betas: Sequence[float] = (0.0, 0.5, 0.9, 0.98),
         gammas: Sequence[float] = (0.99, 0.999),
-        hidden: int = 16,
+        hidden: int = 24,
         units: int = 8,
     ) -> None:
         betas, gammas = tuple(map(float, betas)), tuple(map(float, gammas))
@@ -122,6 +131,8 @@ class HyperAdam2Rule(UpdateRule[HyperAdam2State]):
         self.reach = [math.sqrt((1 + beta) / (1 - beta) / REFERENCE) for beta, _ in self.pairs]
         J, features = len(self.pairs), OTHER_FEATURES + len(betas)
         self.theta_1, self.b_1 = glorot(hidden, features), zeros(hidden)
+        with torch.no_grad():  # the first units hand on a feature each
+            self.theta_1[:features] = torch.eye(features)[:hidden]
         self.theta_a = nn.Parameter(torch.zeros(1, hidden))
         self.theta_rho = nn.Parameter(torch.zeros(J, hidden))
         #: The log step size and the weights ρ that the TensorCell starts from.
@@ -190,11 +201,12 @@ class HyperAdam2Rule(UpdateRule[HyperAdam2State]):
     def steer(self, memory: Tensor, facts: Tensor) -> Control:
         """The TensorCell of many tensors at once: ``memory (..., K)`` and the :meth:`facts` of each,
         ``(..., facts)``, to what all coordinates of a tensor share."""
-        _, floor, width, _, _, beta_hat, gamma_hat = self._unpack_facts(facts)
+        known, floor, width, _, _, beta_hat, gamma_hat = self._unpack_facts(facts)
         h = torch.tanh(self.theta_1 @ self.features(memory, facts).unsqueeze(-1) + self.b_1)
         log_step = self.log_step + LARGEST_LOG_STEP * torch.tanh(self.theta_a @ h)
         rho = (self.rho + self._reach(h) * torch.tanh(self.theta_rho @ h)).squeeze(-1)
-        scale = (torch.maximum(memory[..., :1], floor) / USUAL_SIZE * width).squeeze(-1)
+        counted = counted_size(memory[..., :1], floor, known[..., VECTOR : VECTOR + 1] > 0)
+        scale = (counted / USUAL_SIZE * width).squeeze(-1)
         size = torch.exp(log_step[..., 0, 0]) * scale.to(rho.dtype)
         return Control(size, rho, beta_hat.to(rho.dtype), gamma_hat.to(rho.dtype))
 
@@ -210,8 +222,8 @@ class HyperAdam2Rule(UpdateRule[HyperAdam2State]):
         measured = torch.cat(
             [torch.log((squares + EPSILON) / last) / 3, torch.log(first / last)], dim=-1
         ).clamp(-LARGEST_FEATURE, LARGEST_FEATURE)
-        floor = floor.squeeze(-1)
-        growth = torch.maximum(x.w2.sqrt(), floor) / torch.maximum(x.start, floor)
+        least = least_size(x.start, floor.squeeze(-1))
+        growth = torch.maximum(x.w2.sqrt(), least) / torch.maximum(x.start, least)
         own = torch.stack([torch.log(x.start.clamp(min=0.01)) / 3, torch.log(growth) / 2], -1)
         known = known.expand(*memory.shape[:-1], SHAPE_AND_TIME)
         return torch.cat([own, known, measured], -1).to(self.theta_1.dtype)

@@ -15,8 +15,10 @@ WARMUP_SHARE = 20
 #: The size of weights for which a step is as long as ``lr`` says: all of the paper's learners start
 #: from N(0, 0.1²).
 USUAL_SIZE = 0.1
-#: Matrices with more inputs than this may be smaller before they reach their floor.
+#: Matrices with more inputs than this have a lower floor.
 NARROW = 64
+#: A tensor that is not zero counts for at least its floor over this.
+SMALL = 20
 #: Numbers that are squared in float64 at a time.
 TILE = 2**14
 
@@ -43,8 +45,22 @@ def fan_in(shape: Sequence[int]) -> int:
 
 
 def size_floor(shape: Sequence[int]) -> float:
-    """The least size that a tensor of this shape counts for: zeros must be able to move, too."""
+    """The size that a tensor of this shape counts for if it is zero: zeros must be able to move."""
     return USUAL_SIZE * min(1.0, math.sqrt(NARROW / fan_in(shape)))
+
+
+def least_size(rms: Tensor, floor: Tensor) -> Tensor:
+    """The least size of a tensor that starts with ``rms``: if that is zero its floor, else a small
+    part of it."""
+    return torch.where(rms > 0, floor / SMALL, floor)
+
+
+def counted_size(rms: Tensor, floor: Tensor, vector: Tensor) -> Tensor:
+    """The size that a tensor counts for if it starts with ``rms``: its own, and no less than the
+    least. A vector counts for the geometric mean of its own and its floor, at least for that: gains
+    of 1 stand beside matrices a tenth of that size."""
+    own = torch.maximum(rms, least_size(rms, floor))
+    return torch.where(vector, (torch.maximum(rms, floor) * floor).sqrt(), own)
 
 
 def tensor_scale(rms: Tensor, shape: Sequence[int]) -> Tensor:
@@ -52,7 +68,8 @@ def tensor_scale(rms: Tensor, shape: Sequence[int]) -> Tensor:
 
     Elementwise in ``rms``, one entry for each run.
     """
-    return rms.clamp(min=size_floor(shape)) / USUAL_SIZE
+    floor = torch.full_like(rms, size_floor(shape))
+    return counted_size(rms, floor, torch.full_like(rms, len(shape) <= 1).bool()) / USUAL_SIZE
 
 
 def width_factor(shape: Sequence[int]) -> float:

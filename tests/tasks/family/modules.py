@@ -39,7 +39,10 @@ def cnn(network: CNN) -> nn.Module:
         layers.append(ACTIVATIONS[network.activation]())
         layers += {"max": [nn.MaxPool2d(2)], "mean": [nn.AvgPool2d(2)], "stride": []}[network.pool]
     layers += [nn.AdaptiveAvgPool2d(1)] if network.averaged else []
-    return nn.Sequential(*layers, nn.Flatten(), nn.LazyLinear(network.classes))
+    layers.append(nn.Flatten())
+    if network.hidden:
+        layers += [nn.LazyLinear(network.hidden), ACTIVATIONS[network.activation]()]
+    return nn.Sequential(*layers, nn.LazyLinear(network.classes))
 
 
 class RecurrentModule(nn.Module):
@@ -57,27 +60,43 @@ class RecurrentModule(nn.Module):
         return self.out(h.flatten(0, 1) if self.symbols else h[:, -1])
 
 
+class BlockModule(nn.Module):
+    def __init__(self, d: int, heads: int) -> None:
+        super().__init__()
+        self.norm1 = nn.LayerNorm(d)
+        self.attention = nn.MultiheadAttention(d, heads, batch_first=True)
+        self.norm2 = nn.LayerNorm(d)
+        self.inner = nn.Sequential(nn.Linear(d, 4 * d), nn.GELU(), nn.Linear(4 * d, d))
+
+    def forward(self, h, hidden):
+        y = self.norm1(h)
+        h = h + self.attention(y, y, y, attn_mask=hidden, need_weights=False)[0]
+        return h + self.inner(self.norm2(h))
+
+
 class TransformerModule(nn.Module):
     def __init__(self, network: Transformer) -> None:
         super().__init__()
-        d = network.width
-        self.symbol = nn.Embedding(network.symbols, d)
+        self.patch, d = network.patch, network.width
+        inputs = network.channels * network.patch**2
+        self.first = nn.Linear(inputs, d) if self.patch else nn.Embedding(network.symbols, d)
         self.place = nn.Embedding(network.length, d)
-        self.norm1 = nn.LayerNorm(d)
-        self.attention = nn.MultiheadAttention(d, network.heads, batch_first=True)
-        self.norm2 = nn.LayerNorm(d)
-        self.inner = nn.Sequential(nn.Linear(d, 4 * d), nn.GELU(), nn.Linear(4 * d, d))
-        self.norm3 = nn.LayerNorm(d)
-        self.out = nn.Linear(d, network.symbols)
+        self.blocks = nn.ModuleList(BlockModule(d, network.heads) for _ in range(network.depth))
+        self.norm = nn.LayerNorm(d)
+        self.out = nn.Linear(d, network.symbols or network.classes)
 
     def forward(self, x):
-        length = x.shape[1]
-        h = self.symbol(x) + self.place(torch.arange(length))
-        later = torch.ones(length, length, dtype=torch.bool).triu(1)
-        y = self.norm1(h)
-        h = h + self.attention(y, y, y, attn_mask=later, need_weights=False)[0]
-        h = h + self.inner(self.norm2(h))
-        return self.out(self.norm3(h)).flatten(0, 1)
+        hidden = None
+        if self.patch:  # squares row by row, each with its channels one after the other
+            squares = x.unfold(2, self.patch, self.patch).unfold(3, self.patch, self.patch)
+            x = squares.permute(0, 2, 3, 1, 4, 5).flatten(3).flatten(1, 2)
+        else:
+            hidden = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).triu(1)
+        h = self.first(x) + self.place(torch.arange(x.shape[1]))
+        for block in self.blocks:
+            h = block(h, hidden)
+        h = self.norm(h)
+        return self.out(h.mean(1) if self.patch else h.flatten(0, 1))
 
 
 class QuadraticModule(nn.Module):

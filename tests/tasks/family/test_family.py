@@ -1,6 +1,8 @@
 """Tasks of the family against plain modules, one run alone and in company, in float64."""
 
 import math
+from collections import Counter
+from itertools import pairwise
 
 import pytest
 import torch
@@ -21,6 +23,9 @@ IMAGES = sources.Pool(
     scale=1 / 78,
 )
 PIXELS = IMAGES._replace(shift=0.0, scale=1 / 255, reconstructed=True)
+COLOURS = IMAGES._replace(
+    x=IMAGES.x.roll(1, 0).repeat(1, 3, 1, 1) // torch.tensor([1, 2, 3])[:, None, None].byte()
+)
 CLASSES = sources.class_pool(3, X, 5, wrong=0.2)
 NUMBERS = sources.regression_pool(3, X, 4, noise=0.1, heavy=True)
 SINES = sources.sine_pool(3, 50, 7, noise=0.1, amplitude=2.0)
@@ -45,6 +50,9 @@ PROBLEMS = {
     "gru text": Learning(Recurrent("gru", 5, 6, 9, 4), text(6), "classes", 4),
     "lstm text": Learning(Recurrent("lstm", 5, 6, 9, 4), text(6), "classes", 4),
     "transformer": Learning(Transformer(9, 8, 6), text(6), "classes", 4),
+    "transformer deep": Learning(Transformer(9, 8, 6, 4, 2), text(6), "classes", 4),
+    "transformer squares": Learning(Transformer(0, 8, 4, 2, 2, 5, 3), COLOURS, "classes", 4),
+    "cnn hidden": Learning(CNN((3, 10, 10), (4, 6), hidden=7), COLOURS, "classes", 3),
 }
 
 
@@ -114,13 +122,54 @@ def test_alone_is_as_in_company(kind):
         )
 
 
-@pytest.mark.parametrize("name", ["mlp norm", "cnn max", "gru text", "lstm numbers", "transformer"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "mlp norm",
+        "cnn hidden",
+        "gru text",
+        "lstm numbers",
+        "transformer deep",
+        "transformer squares",
+    ],
+)
 def test_gradcheck(name):
     problem = PROBLEMS[name]
     params = [w.requires_grad_() for w in doubles(FamilyTask("test", problem), 2)]
     assert torch.autograd.gradcheck(
         lambda *w: problem.losses(w, 8, 2), params, fast_mode=True, atol=1e-6
     )
+
+
+def test_a_language_has_common_words_and_rare_ones():
+    text, length = sources.word_text(5, symbols=30, length=12, words=200)
+    assert length == 12
+    assert text.min() >= 0
+    assert text.max() == 29
+    spaces = (text == 29).nonzero().flatten().tolist()
+    words = [tuple(text[a + 1 : b].tolist()) for a, b in pairwise([-1, *spaces])]
+    assert max(map(len, words)) == 9
+    assert min(map(len, words)) == 1
+    counts = sorted(Counter(words).values(), reverse=True)
+    assert 100 < len(counts) <= 200
+    assert counts[0] > 20 * counts[len(counts) // 2]
+    other = sources.word_text(6, symbols=30, length=12, words=200).text
+    assert not torch.equal(text[:500], other[:500])
+
+
+@pytest.mark.data
+def test_tinted_digits_stand_before_others():
+    pool = sources.colour_pool(5, side=14, count=300, standardised=False)
+    assert pool.x.shape == (300, 3, 14, 14)
+    assert pool.x.dtype == torch.uint8
+    plain = sources.digit_pool(5, 14, 28, 300, standardised=False)
+    assert torch.equal(pool.y, plain.y)
+    # where the digit itself is bright nothing hides it, and colours differ
+    bright = (plain.x > 250).expand_as(pool.x)
+    assert pool.x[bright].float().mean() > 0.5 * 255
+    assert (pool.x[:, 0] != pool.x[:, 1]).float().mean() > 0.2
+    # where it is dark the other one shows
+    assert (pool.x[(plain.x == 0).expand_as(pool.x)] > 0).float().mean() > 0.1
 
 
 @pytest.mark.data
@@ -147,9 +196,15 @@ def test_the_family_is_as_broad_as_promised():
     assert {n.activation for n in mlps} == set(ACTIVATIONS)
     assert {n.normalised for n in mlps} == {True, False}
     assert min(n.sizes[0] for n in mlps) < 32
-    assert max(n.sizes[0] for n in mlps) == 784
+    assert {784, 3 * 784} <= {n.sizes[0] for n in mlps}
     assert max(n.sizes[1] for n in mlps) > 200
-    assert max(task.seconds(24) for task in tasks) < 0.1
+    attending = [n for n in networks if isinstance(n, Transformer)]
+    assert {n.depth for n in attending} == {1, 2, 3}
+    assert {bool(n.patch) for n in attending} == {True, False}
+    cnns = [n for n in networks if isinstance(n, CNN)]
+    assert {n.image[0] for n in cnns} == {1, 3}
+    assert {bool(n.hidden) for n in cnns} == {True, False}
+    assert max(task.seconds(24) for task in tasks) < 0.15
 
 
 @pytest.mark.data

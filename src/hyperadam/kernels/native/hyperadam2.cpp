@@ -6,9 +6,9 @@
 namespace {
 
 // What the kernel is built for; other sizes are left to torch.
-constexpr int BETAS = 4, SLOW = 3, GAMMAS = 2, J = BETAS * GAMMAS, FEATURES = 15, HIDDEN = 16, INPUTS = BETAS + 1, UNITS = 8;
+constexpr int BETAS = 4, SLOW = 3, GAMMAS = 2, J = BETAS * GAMMAS, FEATURES = 15, HIDDEN = 24, INPUTS = BETAS + 1, UNITS = 8;
 constexpr int MEMORY = 3 + SLOW + GAMMAS, TOTALS = MEMORY - 1;
-constexpr double TINY = 1e-24, USUAL_RMS = 0.1, WIDE = 64, LARGEST_LOG_STEP = 2.5, LARGEST_FEATURE = 3;
+constexpr double TINY = 1e-24, USUAL_RMS = 0.1, WIDE = 64, SMALL = 20, LARGEST_LOG_STEP = 2.5, LARGEST_FEATURE = 3;
 constexpr double REFERENCE = (1 + 0.9) / (1 - 0.9);  // (1 + beta) / (1 - beta) of Adam's beta
 
 // The meta-parameters in the order in which they lie, row-major.
@@ -64,14 +64,14 @@ double correction(double decay, double step) { return 1 - std::pow(decay, step);
 Control tensor_cell(const Rule2& rule, const Weights& w, const Part2& part, const float* memory, const Motion2& motion) {
   const double step = motion.step, total = motion.total, before = std::max(step - 1, 1.0), known = total > 0;
   const double start = memory[0], w2 = memory[1], fan_in = (double)part.fan_in;
-  const double floor = USUAL_RMS * std::min(1.0, std::sqrt(WIDE / fan_in));
+  const double floor = USUAL_RMS * std::min(1.0, std::sqrt(WIDE / fan_in)), least = start > 0 ? floor / SMALL : floor;
   const double* gammas = rule.gammas;
   auto bounded = [](double x) { return std::min(std::max(x, -LARGEST_FEATURE), LARGEST_FEATURE); };
   auto second = [&](int k) { return memory[3 + SLOW + k] / correction(gammas[k], before) + TINY; };
   const double first = second(0), last = second(GAMMAS - 1);
   double f[FEATURES] = {
       std::log(std::max(start, 0.01)) / 3,
-      std::log(std::max(std::sqrt(w2), floor) / std::max(start, floor)) / 2,
+      std::log(std::max(std::sqrt(w2), least) / std::max(start, least)) / 2,
       std::log(std::max((double)part.whole, 1.0)) / 5 - 1,
       double(part.rank <= 1),
       double(part.rank > 2),
@@ -100,7 +100,8 @@ Control tensor_cell(const Rule2& rule, const Weights& w, const Part2& part, cons
   };
   Control c;
   const double width = part.rank > 1 ? std::pow(WIDE / fan_in, 0.25) : 1;
-  const double size = width * std::exp(w.log_step + LARGEST_LOG_STEP * unit(w.theta_a)) * std::max(start, floor) / USUAL_RMS;
+  const double counted = part.rank > 1 ? std::max(start, least) : std::sqrt(std::max(start, floor) * floor);
+  const double size = width * std::exp(w.log_step + LARGEST_LOG_STEP * unit(w.theta_a)) * counted / USUAL_RMS;
   c.lr_size = (float)(motion.lr * size);
   c.lr_decay = (float)(motion.lr * motion.decay);
   for (int j = 0; j < J; j++) c.rho[j] = (float)(w.rho[j] + reach(rule, j) * unit(w.theta_rho[j]));

@@ -49,7 +49,7 @@ class NativeTensorKernel(TableKernel, TensorKernel):
     def fits(rule: HyperAdam2Rule) -> bool:
         """Whether the kernel is built for a rule of these sizes."""
         sizes = len(rule.slow), len(rule.betas), len(rule.gammas)
-        return (*sizes, rule.config["hidden"], rule.config["units"]) == (3, 4, 2, 16, 8)
+        return (*sizes, rule.config["hidden"], rule.config["units"]) == (3, 4, 2, 24, 8)
 
     def admit(self, parts: Iterable[Part], runs: int = 1) -> TableBatch:
         parts = list(parts)

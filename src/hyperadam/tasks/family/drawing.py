@@ -62,24 +62,46 @@ def draw(seed: int, kind: str | None = None) -> FamilyTask:
     elif kind not in _KINDS:
         raise ValueError(f"kind must be one of {', '.join(KINDS)}, got {kind!r}")
     problem = _KINDS[kind][1](choices)
-    how = choices.of("start", (*FEED_FORWARD, "small") if kind == "transformer" else FEED_FORWARD)
+    attends = kind in ("transformer", "vision-transformer")
+    how = choices.of("start", (*FEED_FORWARD, "small", "small") if attends else FEED_FORWARD)
     factor = choices.between("factor", 0.4, 2.5) if choices.chance("larger", 0.2) else 1.0
     return FamilyTask(kind, problem, how, factor, _scales(choices, problem))
 
 
-def wide() -> list[FamilyTask]:
-    """Learners wider than most that are drawn: to see what a rule does beyond what it knows best."""
+def usual() -> list[FamilyTask]:
+    """Learners as people build them, wider and deeper than most that are drawn: to see what a rule
+    does beyond what it knows best."""
     seed = 2**40
     digits = sources.digit_pool(seed, 28, 28, 60_000, standardised=True)
     pixels = sources.digit_pool(seed, 28, 28, 60_000, standardised=False, reconstructed=True)
-    relu, gelu = MLP((784, 320, 320, 10), "relu"), MLP((784, 288, 288, 288, 10), "gelu", True)
-    code = MLP((784, 288, 24, 288, 784), "relu")
-    cnn = CNN((1, 28, 28), (32, 64, 64, 96), "relu", "stride", True)
+    colours = sources.colour_pool(seed, 28, 4096, standardised=False)
+    small = sources.colour_pool(seed, 14, 4096, standardised=False)
+    tinted = sources.colour_pool(seed, 20, 4096, standardised=False, reconstructed=True)
+    text = sources.word_text(seed, 90, 24, 1500)
+
+    def learner(kind: str, network: Network, source: Source, size: int, how: str) -> FamilyTask:
+        loss = "pixels" if kind == "autoencoder" else "classes"
+        return FamilyTask(kind, Learning(network, source, loss, size), how)
+
+    wide, normed = MLP((784, 320, 320, 10)), MLP((2352, 112, 112, 112, 10), normalised=True)
+    deep = MLP((784, 288, 288, 288, 10), "gelu", normalised=True)
+    averaged = CNN((3, 28, 28), (24, 48, 48), "relu", "stride", averaged=True)
+    deep_cnn = CNN((1, 28, 28), (32, 64, 64, 96), "relu", "stride", averaged=True)
+    squares = Transformer(0, 56, 16, heads=4, depth=2, patch=7, channels=3)
     return [
-        FamilyTask("digit-mlp", Learning(relu, digits, "classes", 64), "torch"),
-        FamilyTask("digit-mlp", Learning(gelu, digits, "classes", 32), "kaiming"),
-        FamilyTask("autoencoder", Learning(code, pixels, "pixels", 32), "truncated"),
-        FamilyTask("cnn", Learning(cnn, digits, "classes", 16), "kaiming"),
+        learner("digit-mlp", wide, digits, 64, "torch"),
+        learner("digit-mlp", MLP((588, 24, 10)), small, 128, "truncated"),
+        learner("digit-mlp", normed, colours, 64, "truncated"),
+        learner("digit-mlp", deep, digits, 32, "kaiming"),
+        learner("autoencoder", MLP((784, 112, 28, 112, 784)), pixels, 64, "truncated"),
+        learner("autoencoder", MLP((1200, 24, 24, 24, 1200)), tinted, 64, "truncated"),
+        learner("cnn", averaged, colours, 32, "truncated"),
+        learner("cnn", CNN((3, 14, 14), (16, 32), hidden=48), small, 32, "kaiming"),
+        learner("cnn", deep_cnn, digits, 16, "kaiming"),
+        learner("recurrent-text", Recurrent("lstm", 96, 24, 90, 48), text, 12, "torch"),
+        learner("transformer", Transformer(90, 56, 24, heads=4, depth=2), text, 12, "small"),
+        learner("transformer", Transformer(90, 48, 24, heads=4, depth=2), text, 12, "torch"),
+        learner("vision-transformer", squares, colours, 24, "torch"),
     ]
 
 
@@ -130,6 +152,16 @@ def _digits(
     return pool, side
 
 
+def _pictures(choices: Choices, sides: Sequence[int], coloured: float) -> tuple[Source, int, int]:
+    """Digits, or, in a share ``coloured``, tinted ones: the source, channels and side."""
+    if not choices.chance("coloured", coloured):
+        source, side = _digits(choices, sides)
+        return source, 1, side
+    side, count = choices.of("side", sides), choices.whole("examples", 512, 4096)
+    bright = choices.chance("standardised", 0.5)
+    return sources.colour_pool(choices.seed, side, count, bright), 3, side
+
+
 def _inputs(choices: Choices, most: int = 784) -> Tensor:
     size = choices.whole("inputs", 16, most)
     count = min(choices.whole("examples", 512, 16_384), sources.POOL // size)
@@ -138,9 +170,9 @@ def _inputs(choices: Choices, most: int = 784) -> Tensor:
 
 
 def _digit_mlp(choices: Choices) -> Problem:
-    source, side = _digits(choices, (7, 10, 14, 20, 28, 28))
+    source, channels, side = _pictures(choices, (7, 10, 14, 20, 28, 28), 0.3)
     depth = choices.of("depth", (1, 1, 2, 2, 3, 4, 5))
-    sizes = (side * side, *_hidden(choices, 256, depth), 10)
+    sizes = (channels * side * side, *_hidden(choices, 256, depth), 10)
     network = MLP(sizes, choices.of("activation", list(ACTIVATIONS)), choices.chance("norm", 0.25))
     return _learning(choices, network, source, "classes")
 
@@ -157,15 +189,16 @@ def _synthetic_mlp(choices: Choices) -> Problem:
 
 def _cnn(choices: Choices) -> Problem:
     first = 4 * choices.whole("channels", 1, 8)
-    source, side = _digits(choices, (10, 14, 20, 28))
+    source, colours, side = _pictures(choices, (10, 14, 16, 20, 28), 0.5)
     depth = choices.of("depth", (1, 2, 2, 3, 3, 4))
     channels = tuple(min(first << k, 64) for k in range(depth if side > 10 else min(depth, 2)))
     network = CNN(
-        (1, side, side),
+        (colours, side, side),
         channels,
         choices.of("activation", ("relu", "relu", "relu", "gelu", "elu", "tanh")),
         choices.of("pool", ("max", "stride", "mean")) if len(channels) < 4 else "stride",
         choices.chance("averaged", 0.3),
+        hidden=8 * choices.whole("hidden", 2, 8) if choices.chance("two ends", 0.3) else 0,
     )
     return _learning(choices, network, source, "classes")
 
@@ -189,22 +222,34 @@ def _sines(choices: Choices) -> Problem:
 
 
 def _text(choices: Choices, length: int, symbols: int) -> Source:
+    if choices.chance("words", 0.7):
+        return sources.word_text(choices.seed, symbols, length, choices.whole("words", 50, 2000))
     sharpness = choices.between("sharpness", 1.0, 4.0)
     return sources.markov_text(choices.seed, symbols, length, sharpness)
 
 
 def _recurrent(choices: Choices) -> Problem:
-    length, symbols = choices.whole("length", 6, 16), choices.whole("symbols", 8, 64)
-    units, embedding = 4 * choices.whole("units", 3, 16), 4 * choices.whole("embedding", 2, 8)
+    length, symbols = choices.whole("length", 6, 24), choices.whole("symbols", 8, 96)
+    units, embedding = 4 * choices.whole("units", 4, 28), 4 * choices.whole("embedding", 2, 14)
     cell = choices.of("cell", ("gru", "lstm"))
     network = Recurrent(cell, units, length, symbols, embedding)
     return _learning(choices, network, _text(choices, length, symbols), "classes")
 
 
 def _transformer(choices: Choices) -> Problem:
-    length, symbols = choices.whole("length", 8, 24), choices.whole("symbols", 8, 64)
-    network = Transformer(symbols, 8 * choices.whole("width", 2, 8), length)
+    length, symbols = choices.whole("length", 8, 24), choices.whole("symbols", 8, 96)
+    width, depth = 8 * choices.whole("width", 2, 9), choices.of("depth", (1, 1, 2, 3))
+    network = Transformer(symbols, width, length, choices.of("heads", (2, 4)), depth)
     return _learning(choices, network, _text(choices, length, symbols), "classes")
+
+
+def _vision_transformer(choices: Choices) -> Problem:
+    source, channels, side = _pictures(choices, (14, 20, 28), 0.6)
+    patch = {14: 7, 20: 5, 28: 7}[side]
+    width, depth = 8 * choices.whole("width", 2, 9), choices.of("depth", (1, 1, 2, 3))
+    heads, squares = choices.of("heads", (2, 4)), (side // patch) ** 2
+    network = Transformer(0, width, squares, heads, depth, patch, channels)
+    return _learning(choices, network, source, "classes")
 
 
 def _regression(choices: Choices) -> Problem:
@@ -226,14 +271,15 @@ def _quadratic(choices: Choices) -> Problem:
 
 #: Each kind with its share of the family.
 _KINDS: dict[str, tuple[float, Callable[[Choices], Problem]]] = {
-    "digit-mlp": (0.22, _digit_mlp),
-    "synthetic-mlp": (0.12, _synthetic_mlp),
-    "cnn": (0.18, _cnn),
+    "digit-mlp": (0.18, _digit_mlp),
+    "synthetic-mlp": (0.10, _synthetic_mlp),
+    "cnn": (0.17, _cnn),
     "autoencoder": (0.11, _autoencoder),
-    "sines": (0.08, _sines),
-    "recurrent-text": (0.09, _recurrent),
-    "transformer": (0.08, _transformer),
-    "regression": (0.08, _regression),
-    "quadratic": (0.04, _quadratic),
+    "sines": (0.07, _sines),
+    "recurrent-text": (0.12, _recurrent),
+    "transformer": (0.10, _transformer),
+    "vision-transformer": (0.06, _vision_transformer),
+    "regression": (0.06, _regression),
+    "quadratic": (0.03, _quadratic),
 }
 KINDS = tuple(_KINDS)

@@ -91,7 +91,8 @@ class MLP:
 
 @dataclass(frozen=True)
 class CNN:
-    """3×3 convolutions, each with an activation and 2×2 pooling, then one linear layer.
+    """3×3 convolutions, each with an activation and 2×2 pooling, then one linear layer, or two with
+    ``hidden`` units between them.
 
     ``pool`` is ``"max"``, ``"mean"`` or ``"stride"`` (none: convolutions move by two). With
     ``averaged`` the linear layer sees each channel's mean over all places.
@@ -103,9 +104,10 @@ class CNN:
     pool: str = "max"
     averaged: bool = False
     classes: int = 10
+    hidden: int = 0
 
     def __str__(self) -> str:
-        extra = ", averaged" * self.averaged
+        extra = ", averaged" * self.averaged + f", {self.hidden} hidden" * bool(self.hidden)
         return f"CNN {'-'.join(map(str, self.channels))} {self.activation} {self.pool}{extra}"
 
     def _sides(self) -> list[int]:
@@ -119,7 +121,8 @@ class CNN:
         channels = (self.image[0], *self.channels)
         places = 1 if self.averaged else self._sides()[-1] ** 2
         slots = [slot for i, o in pairwise(channels) for slot in dense(i, o, kernel=3)]
-        return slots + dense(channels[-1] * places, self.classes)
+        ends = [channels[-1] * places, *[self.hidden] * bool(self.hidden), self.classes]
+        return slots + [slot for i, o in pairwise(ends) for slot in dense(i, o)]
 
     def work(self) -> float:
         channels, sides = (self.image[0], *self.channels), self._sides()
@@ -129,7 +132,7 @@ class CNN:
         )
         numbers = sum(c * side**2 for c, side in zip(self.channels, outer, strict=True))
         places = 1 if self.averaged else sides[-1] ** 2
-        products = convolutions + channels[-1] * places * self.classes
+        products = convolutions + channels[-1] * places * (self.hidden or self.classes)
         return 2.0 * products + TOUCH * numbers
 
     def calls(self) -> int:
@@ -156,6 +159,8 @@ class CNN:
         if self.averaged:
             h = h.mean((2, 3), keepdim=True)
         h = h.reshape(len(x), runs, -1).transpose(0, 1)
+        if self.hidden:
+            h = ACTIVATIONS[self.activation](linear(*pair(rest), h))
         return linear(*pair(rest), h)
 
 

@@ -1,15 +1,15 @@
-"""Learners of sequences: GRUs, LSTMs and a one-layer transformer, all runs on one shared batch."""
+"""Learners of sequences: GRUs, LSTMs and transformers, all runs on one shared batch."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.nn.functional import gelu, scaled_dot_product_attention
+from torch.nn.functional import gelu, scaled_dot_product_attention, unfold
 
-from hyperadam.tasks.family.networks import TOUCH, linear, normalise, pair, tanh
+from hyperadam.tasks.family.networks import TOUCH, linear, normalise, pair, shared_linear, tanh
 from hyperadam.tasks.family.tensors import Slot, dense, norm
 
 
@@ -90,57 +90,76 @@ class Recurrent:
 
 @dataclass(frozen=True)
 class Transformer:
-    """One block, normalised first: causal attention with two heads, then a layer four times as wide.
+    """Blocks, normalised first: attention, then a layer four times as wide.
 
-    Reads symbols ``(n, length)`` and answers at every place.
+    With ``symbols`` it reads ``(n, length)`` of them and answers at every place, looking back only.
+    Without, it reads images cut into ``length`` squares of ``patch × patch`` pixels and
+    ``channels``, and answers once.
     """
 
     symbols: int
     width: int
     length: int
     heads: int = 2
+    depth: int = 1
+    patch: int = 0
+    channels: int = 1
+    classes: int = 10
 
     def __str__(self) -> str:
-        return f"transformer {self.width}, {self.length} of {self.symbols} symbols"
+        of = f"{self.symbols} symbols" if self.symbols else f"squares of {self.patch}"
+        return f"transformer {self.depth} × {self.width}, {self.length} {of}"
 
     def slots(self) -> list[Slot]:
         d = self.width
-        return [
-            Slot((self.symbols, d), "embedding"),
-            Slot((self.length, d), "embedding"),
+        inputs = self.channels * self.patch**2
+        first = dense(inputs, d) if self.patch else [Slot((self.symbols, d), "embedding")]
+        block = [
             *norm(d),
             *dense(d, 3 * d),
             *dense(d, d),
             *norm(d),
             *dense(d, 4 * d),
             *dense(4 * d, d),
-            *norm(d),
-            *dense(d, self.symbols),
         ]
+        last = dense(d, self.symbols or self.classes)
+        return [*first, Slot((self.length, d), "embedding"), *block * self.depth, *norm(d), *last]
 
     def work(self) -> float:
         d, places = self.width, self.length
-        products = 12 * d * d + 2 * places * d + d * self.symbols
+        block = 2.0 * (12 * d * d + 2 * places * d) + TOUCH * (20 * d + 2 * self.heads * places)
+        ends = 2.0 * d * (self.symbols + self.channels * self.patch**2)
         # attention over short windows has matrices too small to be fast
-        return places * (2.0 * products + TOUCH * (20 * d + 2 * self.heads * places))
+        return places * (self.depth * block + ends)
 
     def calls(self) -> int:
-        return 50
+        return 10 + 40 * self.depth
 
     def __call__(self, weights: Sequence[Tensor], x: Tensor) -> Tensor:
         rest = iter(weights)
-        (runs, _, d), (n, length) = weights[0].shape, x.shape
-        h = next(rest).index_select(1, x.flatten()).view(runs, n, length, d)
-        h = (h + next(rest).unsqueeze(1)).flatten(1, 2)  # (runs, n * length, d)
+        runs, d, n = len(weights[0]), self.width, len(x)
+        if self.patch:
+            squares = unfold(x, self.patch, stride=self.patch).transpose(1, 2).flatten(0, 1)
+            h = shared_linear(*pair(rest), squares)
+        else:
+            h = next(rest).index_select(1, x.flatten())
+        h = h.view(runs, n, self.length, d) + next(rest).unsqueeze(1)
+        h = h.flatten(1, 2)  # (runs, n * length, d)
+        for _ in range(self.depth):
+            h = self._block(h, rest, n)
+        h = normalise(h, *pair(rest))
+        if self.patch:
+            h = h.view(runs, n, self.length, d).mean(2)
+        return linear(*pair(rest), h)
 
+    def _block(self, h: Tensor, rest: Iterator[Tensor], n: int) -> Tensor:
+        """``h (runs, n * length, d)`` after attention and the wide layer."""
+        runs = len(h)
         normed = normalise(h, *pair(rest))
-        qkv = linear(*pair(rest), normed).view(runs * n, length, 3, self.heads, -1)
+        qkv = linear(*pair(rest), normed).view(runs * n, self.length, 3, self.heads, -1)
         q, k, v = qkv.permute(2, 0, 3, 1, 4)  # (runs * n, heads, length, size)
-        mixed = scaled_dot_product_attention(q, k, v, is_causal=True)
-        h = h + linear(*pair(rest), mixed.transpose(1, 2).reshape(runs, n * length, d))
-
+        mixed = scaled_dot_product_attention(q, k, v, is_causal=not self.patch)
+        h = h + linear(*pair(rest), mixed.transpose(1, 2).reshape(h.shape))
         normed = normalise(h, *pair(rest))
         inner = gelu(linear(*pair(rest), normed))
-        h = h + linear(*pair(rest), inner)
-        normed = normalise(h, *pair(rest))
-        return linear(*pair(rest), normed)
+        return h + linear(*pair(rest), inner)

@@ -1,4 +1,4 @@
-"""What the family learns from: digits, random teachers, sine waves, random text.
+"""What the family learns from: digits, random teachers, sine waves, text of random languages.
 
 Everything but MNIST's digits is generated, so that a rule can be judged on anything else.
 """
@@ -103,6 +103,23 @@ def digit_pool(
     return Pool(x, y, shift, scale, reconstructed)
 
 
+def colour_pool(
+    seed: int, side: int, count: int, standardised: bool, reconstructed: bool = False
+) -> Pool:
+    """``count`` tinted digits, each before another one, dimmer and of another colour: harder to tell
+    than plain digits, ``(count, 3, side, side)``."""
+    images, labels = digits(side), data.load("mnist").train_labels
+    first = int(draws.integers(draws.keys([seed], "family digits"), len(labels) - count + 1)[0])
+    front, y = images[first : first + count].float(), labels[first : first + count]
+    behind = front.roll(1, 0).flip(3)
+    tints = draws.uniform(draws.keys([seed], "family tints"), 2, count, 3, 1, 1)[0].float()
+    dim = float(0.2 + 0.6 * draws.uniform(draws.keys([seed], "family clutter"), 1)[0])
+    x = torch.maximum(front * (0.4 + 0.6 * tints[0]), dim * behind * tints[1])
+    x = x.round_().to(torch.uint8)
+    shift, scale = (33.3, 1 / 60) if standardised else (0.0, 1 / 255)
+    return Pool(x, y, shift, scale, reconstructed)
+
+
 def inputs(seed: int, count: int, size: int, decay: float, heavy: bool) -> Tensor:
     """Random inputs ``(count, size)`` of mean square 1: deviations fall as ``rank ** -decay``.
 
@@ -158,15 +175,58 @@ def markov_text(seed: int, symbols: int, length: int, sharpness: float, chains: 
     logits = draws.normal(draws.keys([seed], "family source"), symbols * symbols, symbols)[0]
     ends = torch.softmax(sharpness * logits + common, 1).cumsum(1)
     ends[:, -1] = 1.0
-    chance = draws.uniform(draws.keys([seed], "family text"), steps, chains, 1)[0]
+    chance = draws.uniform(draws.keys([seed], "family text"), steps, chains)[0]
     before = torch.zeros(chains, dtype=torch.int64)
     last = draws.integers(draws.keys([seed], "family first"), symbols, chains)[0]
     written = []
     for u in chance:
-        new = torch.searchsorted(ends[before * symbols + last], u, right=True).squeeze(1)
-        before, last = last, new.clamp(max=symbols - 1)
+        before, last = last, _next(ends, before * symbols + last, u)
         written.append(last)
     return Text(torch.stack(written, dim=1).flatten(), length)
+
+
+def word_text(seed: int, symbols: int, length: int, words: int) -> Text:
+    """Text of a random language: ``words`` words of up to nine letters, few of them common and most
+    rare, each followed by some more often than by others; the last symbol stands between them."""
+    letters, most, chains, steps = symbols - 1, 9, 64, 128
+    u = draws.uniform(draws.keys([seed], "family spelling"), most + 1, words)[0]
+    ends = _rows(seed, "family letters", letters, letters, 2.0)
+    letter = (u[0] ** 2 * letters).long()
+    spelt = [letter]
+    for chance in u[2:]:
+        letter = _next(ends, letter, chance)
+        spelt.append(letter)
+    longest = 1 + (u[1] * most).long().clamp(max=most - 1)
+    place = torch.arange(most + 1).unsqueeze(1)
+    table = torch.cat([torch.stack(spelt), torch.zeros(1, words, dtype=torch.int64)])
+    table = torch.where(place < longest, table, symbols - 1).T
+    common = 1 / torch.arange(2, words + 2, dtype=torch.float64)
+    unigram = (common / common.sum()).cumsum(0)
+    u = draws.uniform(draws.keys([seed], "family text"), 3, steps, chains)[0]
+    fellows = draws.uniform(draws.keys([seed], "family fellows"), words, 6)[0] ** 2 * words
+    word, written = torch.zeros(chains, dtype=torch.int64), []
+    for k in range(steps):
+        any_word = torch.searchsorted(unigram, u[0, k]).clamp(max=words - 1)
+        fellow = fellows.long()[word, (u[1, k] * 6).long()]
+        word = torch.where(u[2, k] < 0.5, any_word, fellow)
+        written.append(word)
+    order = torch.stack(written, dim=1).flatten()
+    kept = torch.arange(most + 1) <= longest[order].unsqueeze(1)
+    return Text(table[order][kept], length)
+
+
+def _rows(seed: int, purpose: str, rows: int, columns: int, sharpness: float) -> Tensor:
+    """Random distributions over ``columns`` things, one a row, added up along the row."""
+    logits = draws.normal(draws.keys([seed], purpose), rows, columns)[0]
+    ends = torch.softmax(sharpness * logits, 1).cumsum(1)
+    ends[:, -1] = 1.0
+    return ends
+
+
+def _next(ends: Tensor, row: Tensor, chance: Tensor) -> Tensor:
+    """What each ``chance (n,)`` hits in its ``row (n,)`` of ``ends``."""
+    found = torch.searchsorted(ends[row], chance.unsqueeze(1), right=True).squeeze(1)
+    return found.clamp(max=ends.shape[1] - 1)
 
 
 def _mislabelled(labels: Tensor, classes: int, wrong: float, seed: int) -> Tensor:
