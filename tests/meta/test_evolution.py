@@ -197,7 +197,6 @@ def test_it_learns(tmp_path):
         start="published",
         updates=8,
         pairs=6,
-        slim=0.0,
         sigma=0.1,
         horizons=(20, 40),
         budget=0.1,

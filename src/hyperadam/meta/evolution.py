@@ -20,8 +20,8 @@ from hyperadam.rules.hyperadam2 import HyperAdam2Rule
 
 #: A run that ends above this multiple of its first loss has diverged.
 DIVERGED = 10.0
-#: A slim episode has one in so many of the pairs, and so time for a longer horizon.
-SLIM = 3
+#: An episode that would take too long has fewer pairs, though no fewer than these.
+FEWEST_PAIRS = 2
 
 
 class Generation(NamedTuple):
@@ -111,11 +111,15 @@ class EvolutionTrainer(MetaTrainer):
         return Generation(self.update, shown, norm, self.lr(), diverged, self.nonfinite)
 
     def episode(self, seed: int) -> tuple[Episode, int]:
-        """The episode of a seed, and its number of pairs: fewer in slim ones, which are longer where steps are dear."""
+        """The episode of a seed, and its number of pairs: fewer where steps are dear or many."""
         s = self.settings
-        slim = float(draws.uniform(draws.keys([seed], "slim"), 1)) < s.slim
-        pairs = max(1, s.pairs // SLIM) if slim else s.pairs
-        return episodes.draw(seed, 2 * pairs, s.horizons, s.hidden, s.budget), pairs
+        fewest = min(s.pairs, FEWEST_PAIRS)
+        episode = episodes.draw(seed, 2 * fewest, s.horizons, s.hidden, s.budget)
+        each = s.budget / episode.steps
+        affordable = (
+            n for n in range(s.pairs, fewest, -1) if episodes.seconds(episode.task, 2 * n) <= each
+        )
+        return episode, next(affordable, fewest)
 
     def perturbed(self, episode: Episode, pairs: int, seed: int) -> tuple[Tensor, list[Tensor]]:
         """Losses ``(steps, 2 * pairs)`` under the rule plus noise, then minus noise; the noise ``(pairs, *shape)``."""

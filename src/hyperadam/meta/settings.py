@@ -70,7 +70,7 @@ class Settings:
     horizon: bool = _setting(
         False, "rollouts know their length: steps warm up, and decay to zero at the end"
     )
-    pairs: int = _setting(12, "es: antithetic pairs of perturbed rules in an episode")
+    pairs: int = _setting(12, "es: antithetic pairs of perturbed rules in an episode, at most")
     sigma: float = _setting(0.06, "es: deviation of the perturbations")
     horizons: tuple[int, ...] = _setting(
         (50, 2000), "es: steps of an episode, log-uniform between these"
@@ -79,9 +79,8 @@ class Settings:
         (), "es: the parameters that are trained, NAME or NAME@UPDATE from an update on; empty: all"
     )
     hidden: float = _setting(0.3, "es: share of the episodes that do not know their horizon")
-    budget: float = _setting(4.0, "es: seconds that an episode may take, about: it bounds horizons")
-    slim: float = _setting(
-        0.25, "es: share of the episodes with a third of the pairs, for longer horizons"
+    budget: float = _setting(
+        4.0, "es: seconds that an episode may take, about: it bounds pairs, then steps"
     )
     validate_every: int = _setting(200, "updates between two validations")
     validation_runs: int = _setting(8, "fresh runs of the first task; es: tasks of each kind")
@@ -137,7 +136,6 @@ LATER = (
     "horizons",
     "hidden",
     "budget",
-    "slim",
     "trained",
 )
 
@@ -174,15 +172,16 @@ PRESETS: dict[str, Settings] = {
         tasks=("family",),
         start="mixture",
         trained=("log_step", "rho", "theta_a"),
-        updates=110,
+        updates=420,
         rollouts=6,
         pairs=6,
-        budget=2.5,
-        lr=0.015,
-        final_lr=1e-3,
+        hidden=0.2,
+        budget=2.0,
+        lr=0.02,
+        final_lr=2e-3,
         warmup=10,
-        average=0.95,
-        validate_every=55,
+        average=0.97,
+        validate_every=140,
         validation_runs=1,
     ),
 }
