@@ -10,6 +10,7 @@ from hyperadam.experiments import FIRST_SEED, bulk, tuned_lr
 from hyperadam.experiments.bulk import TuneJob, tuning_jobs
 from hyperadam.experiments.experiment import Experiment
 from hyperadam.experiments.jobs import Setup, run_jobs
+from hyperadam.experiments.rates import Kind, Rate
 from hyperadam.experiments.specs import EXPERIMENTS
 
 MODULE = """
@@ -68,7 +69,7 @@ def test_rates_are_found_in_processes_and_stored(
         *(("trap", o) for o in ("momentum", "sgd")),
     ]
     failures = run_jobs(jobs, Setup(elsewhere, module="tiny_module"), quiet, processes=2)
-    assert tuned_lr("sgd", "bowl", 4, elsewhere) == (1.0, "tuned")
+    assert tuned_lr("sgd", "bowl", 4, elsewhere) == Rate(1.0, Kind.TUNED)
     assert sorted(failure.label for failure in failures) == [
         "tune trap momentum 4 steps",
         "tune trap sgd 4 steps",

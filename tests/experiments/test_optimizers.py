@@ -264,7 +264,7 @@ def test_options_behind_a_name(tmp_path: Path) -> None:
     assert relative.rule is not None
     assert relative.rule.relative
     assert relative.settings()["config"] == plain.settings()["config"] | {"relative": True}
-    assert relative.settings()["weights"] != plain.settings()["weights"]
+    assert relative.settings()["weights"] == plain.settings()["weights"]
     both = find("rnnprop+horizon+relative@0.02")
     assert (both.name, both.label, both.lr) == (
         "rnnprop+relative+horizon",
@@ -342,4 +342,22 @@ def test_settings_tell_rules_apart_by_what_they_do(tmp_path: Path) -> None:
         rule.b_q[0] += 1e-6
     assert weights_sha256(rule) != before
     assert find("adam@0.1").settings() != find("adam@0.2").settings()
+    assert find(HyperAdamRule(candidates=3)).settings()["config"] == {"candidates": 3}
+
+
+def test_a_new_option_at_its_default_changes_no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = find(RNNpropRule(units=4))
+    known = RNNpropRule.__init__
+
+    def with_more(self: RNNpropRule, units: int = 20, new: float = 0.5, **rest: Any) -> None:
+        known(self, units, **rest)
+        self.config["new"] = new
+
+    monkeypatch.setattr(RNNpropRule, "__init__", with_more)
+    after = RNNpropRule(units=4)
+    after.load_state_dict(before.rule.state_dict())  # type: ignore[union-attr]
+    assert after.config["new"] == 0.5
+    assert find(after).settings() == before.settings()
+    after.config["new"] = 0.6
+    assert find(after).settings() != before.settings()
     assert find("momentum").settings()["hyperparameters"] == {"momentum": 0.9}

@@ -17,18 +17,29 @@ import torch
 
 import hyperadam
 from hyperadam import HyperAdamRule, tasks
-from hyperadam.experiments import BASELINES, Cell, Result, find, runner, timing, train, variants
+from hyperadam.experiments import (
+    BASELINES,
+    Cell,
+    Result,
+    find,
+    find_result,
+    optimizers,
+    rates,
+    runner,
+    timing,
+    train,
+    variants,
+)
 from hyperadam.experiments import jobs as jobs_module
 from hyperadam.experiments.experiment import Claim, Experiment, Figure
 from hyperadam.experiments.jobs import Setup, run_jobs
-from hyperadam.experiments.results import merge
+from hyperadam.experiments.rates import TunedRate
 from hyperadam.experiments.runner import (
     CellJob,
     Place,
     cell_jobs,
-    gather,
+    damaged,
     load,
-    parts,
     variant_jobs,
 )
 from hyperadam.experiments.specs import EXPERIMENTS, find_experiment
@@ -197,15 +208,55 @@ def test_nothing_is_computed_twice_and_all_is_found(here: Path) -> None:
     work = [next(job.work for job in jobs if job.label == label) for label in labels]
     assert work == sorted(work), "cheap ones first"
     assert not cell_jobs([spec], place)
-    found = load(spec, place.store)
+    found = load(spec, place.store).results
     assert [(r.task, r.steps, r.label) for r in found] == [
         (c.task, c.steps, c.optimizer.label) for c in spec.cells()
     ]
-    assert len(cell_jobs([spec], place, runs=2)) == 12
-    assert [r.runs for r in load(spec, place.store, runs=2)] == [3] * 12, (
+    assert not cell_jobs([spec], place, runs=2), "two of three are there"
+    assert [r.runs for r in load(spec, place.store, runs=2).results] == [2] * 12
+    assert [job.cell.seeds for job in cell_jobs([spec], place, runs=5)] == [(3, 4)] * 12
+    assert [r.runs for r in load(spec, place.store, runs=5).results] == [3] * 12, (
         "what there is, rather than nothing"
     )
-    assert load(spec, Place(here / "results", quick=True).store, quick=True) == []
+    assert load(spec, Place(here / "results", quick=True).store, quick=True) == ([], {})
+
+
+def test_runs_that_two_experiments_need_are_computed_once(here: Path) -> None:
+    small = experiment(tasks=("bowl",), optimizers=("adam",), steps=(4,), runs=2)
+    jobs = cell_jobs([small, replace(small, runs=5)], Place(here / "results"))
+    assert [job.cell.seeds for job in jobs] == [(0, 1), (2, 3, 4)]
+
+
+def test_a_damaged_file_is_named_and_the_rest_is_there(here: Path) -> None:
+    place, spec = Place(here / "results"), experiment()
+    assert not run_jobs(cell_jobs([spec], place), Setup(place.folder), quiet)
+    path = place.store.path(spec.cells()[0].settings())
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    found = load(spec, place.store)
+    assert len(found.results) == 11
+    assert list(found.damaged) == [("noisy-bowl", "sgd", 4)]
+    assert str(path) in found.damaged["noisy-bowl", "sgd", 4]
+    assert not cell_jobs([spec], place), "what is damaged is not overwritten"
+    assert list(damaged([spec], place)) == ["noisy-bowl  sgd  4 steps"]
+    path.unlink()
+    assert len(cell_jobs([spec], place)) == 1
+
+
+def test_listing_reads_a_weight_file_once(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    loads: list[str] = []
+    real = optimizers.load_rule
+
+    def counting(name: str, relative: bool | None) -> object:
+        loads.append(name)
+        return real(name, relative)
+
+    monkeypatch.setattr(optimizers, "load_rule", counting)
+    optimizers._loaded.cache_clear()
+    spec = experiment(optimizers=("hyperadam", "rnnprop", "adam-init"))
+    assert len(cell_jobs([spec, spec], Place(here / "results"))) == 12
+    assert sorted(loads) == ["adam-init", "hyperadam", "rnnprop"]
 
 
 def test_large_learners_are_computed_run_by_run(
@@ -217,20 +268,20 @@ def test_large_learners_are_computed_run_by_run(
         experiment(tasks=("noisy-bowl",), optimizers=("adam",), steps=(4,)),
     )
     (cell,) = spec.cells()
-    assert [part.seeds for part in parts(cell)] == [(0,), (1,), (2,)]
-    assert len(cell_jobs([spec], place)) == 3
+    assert [job.cell.seeds for job in cell_jobs([spec], place)] == [(0,), (1,), (2,)]
     assert not run_jobs(cell_jobs([spec], place, runs=2), Setup(place.folder), quiet)
     assert [job.cell.seeds for job in cell_jobs([spec], place)] == [(2,)], (
         "other numbers of runs share them"
     )
     assert not run_jobs(cell_jobs([spec], place), Setup(place.folder), quiet)
-    whole, merged = train("noisy-bowl", cell.optimizer, (0, 1, 2), 4), gather(place.store, cell)
+    whole, merged = (
+        train("noisy-bowl", cell.optimizer, (0, 1, 2), 4),
+        find_result(cell, place.store),
+    )
     assert merged is not None
-    assert merged.settings == whole.settings
+    assert (merged.settings, merged.seeds) == (whole.settings, whole.seeds)
     assert torch.equal(merged.losses, whole.losses)
     assert torch.equal(merged.final_loss, whole.final_loss)
-    with pytest.raises(ValueError, match="seeds alone"):
-        merge([whole, train("bowl", cell.optimizer, (3,), 4)])
 
 
 def test_one_failure_stops_no_other(here: Path) -> None:
@@ -241,7 +292,7 @@ def test_one_failure_stops_no_other(here: Path) -> None:
             cell_jobs([spec], place), Setup(place.folder, module=module), quiet, processes
         )
         assert failures == [("broken  sgd@0.1  5 steps", "RuntimeError: no batch today")]
-        trap, bowl = load(spec, place.store)
+        trap, bowl = load(spec, place.store).results
         assert trap.diverged_at == (None, 3, None), "a run that diverges is a result"
         assert math.isinf(trap.final_loss[1])
         assert bowl.diverged == 0
@@ -272,7 +323,7 @@ def test_a_killed_process_loses_nothing(here: Path) -> None:
     assert run_jobs(jobs, Setup(place.folder, module="tiny_module"), kill, processes=2) == []
     assert killed
     for job in jobs:
-        there = place.store.find(job.cell)
+        there = find_result(job.cell, place.store)
         assert there is not None
         assert torch.equal(there.losses, train("slow", job.cell.optimizer, (0,), 30).losses)
 
@@ -331,10 +382,11 @@ def test_dask_with_a_worker_that_is_killed(
         assert killed[0] not in client.run(os.getpid).values()
     assert failures == [("broken  sgd@0.1  2 steps, seed 0", "RuntimeError: no batch today")]
     for job in jobs[:-1]:
-        there = place.store.find(job.cell)
+        there = find_result(job.cell, place.store)
         assert there is not None
         assert torch.equal(there.losses, train("slow", job.cell.optimizer, (0, 1), 20).losses)
-    assert len(list(place.store.folder.iterdir())) == 2 * 4, "results alone come back"
+    files = [path.name for path in place.store.folder.rglob("*") if path.is_file()]
+    assert sorted(files) == [".lock", "sgd-20.npz"], "results alone come back"
 
 
 def test_on_a_shared_disk_a_job_goes_on_where_its_dead_worker_was(here: Path) -> None:
@@ -390,7 +442,7 @@ def test_a_variant_is_meta_trained_once_and_evaluated(here: Path, variant: Varia
     assert [path.name for path in place.variants.iterdir()] == ["full.safetensors"]
     assert not variant_jobs([spec], place)
     assert not run_jobs(cell_jobs([spec], place), Setup(place.folder), quiet)
-    (found,) = load(spec, place.store)
+    (found,) = load(spec, place.store).results
     assert (found.label, found.settings["config"]["candidates"]) == ("full", 2)
     other = variant._replace(settings=replace(variant.settings, seed=1))
     assert not VariantJob(other, place.variants).done, "other settings, other weights"
@@ -434,9 +486,9 @@ def test_the_variants_of_the_paper() -> None:
 
 
 def curve(label: str, losses: list[float]) -> Result:
-    settings = {"task": "bowl", "optimizer": label, "lr": 0.1, "steps": len(losses), "seeds": [0]}
+    settings = {"task": "bowl", "optimizer": label, "lr": 0.1, "steps": len(losses)}
     rows = torch.tensor([losses])
-    return Result(settings, label, "", rows, rows[:, -1], (None,), None, {})
+    return Result(settings, (0,), rows, rows[:, -1], (None,), None, {}, label)
 
 
 def test_steps_to_the_lowest_loss_of_adam() -> None:
@@ -458,7 +510,7 @@ def test_time_is_measured_and_kept(here: Path, monkeypatch: pytest.MonkeyPatch) 
         experiment(optimizers=("adam", "hyperadam"), tasks=("bowl",), timed=("noisy-bowl",)),
     )
     assert not run_jobs(cell_jobs([spec], place), Setup(place.folder), quiet)
-    results = load(spec, place.store)
+    results = load(spec, place.store).results
     specs = [cell.optimizer for cell in spec.cells()[:2]]
     wanted = timing.settings(specs, spec.timed, results)
     assert not timing.is_measured(place.time, wanted)
@@ -470,21 +522,23 @@ def test_time_is_measured_and_kept(here: Path, monkeypatch: pytest.MonkeyPatch) 
     values = timing.values(place.time)
     assert values["noisy-bowl", "hyperadam", 1, "seconds_per_step"] > 0
     assert values["bowl", "adam", 8, "seconds_to_loss"] > 0
-    again = load(spec, place.store)
+    again = load(spec, place.store).results
     by_cell = {(r.task, r.label, r.steps): r for r in again}
     assert len(by_cell["noisy-bowl", "hyperadam", 1].measures["seconds_per_step"]) == 2
     assert by_cell["bowl", "adam", 8].measures["seconds_to_loss"][0] == pytest.approx(
         values["bowl", "adam", 8, "seconds_to_loss"]
     )
-    place.time.write_text("{}")
-    with pytest.raises(ValueError, match=r"time\.json is not a measurement of time"):
-        load(spec, place.store)
+    text = place.time.read_text()
+    for damage in ("{}", text.replace('"steps": 8', '"steps": 9'), "[" * 100_000, text[:-9], ""):
+        place.time.write_text(damage)
+        found = load(spec, place.store)
+        assert len(found.results) == len(results), "curves are there, times are not"
+        assert "time.json is damaged" in found.damaged["noisy-bowl", "adam", 1]
 
 
 def test_rates_that_are_not_tuned_are_counted(here: Path) -> None:
     spec, place = experiment(), Place(here)
     assert runner.untuned([spec], place) == 8
-    stored = {"format": "hyperadam-tuning/1", "lr": 0.1, "settings": {"steps": 8}}
-    place.tuning.mkdir()
-    (place.tuning / "bowl.sgd.8.json").write_text(json.dumps(stored))
+    stored = TunedRate("bowl", "sgd", 8, 0.1, False, 3, 0, 8, 0.5, "untuned", "torch 2")
+    rates.store(place.tuning, stored, [])
     assert runner.untuned([spec], place) == 6, "one rate serves both horizons"

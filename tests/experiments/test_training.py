@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import json
+import io
 import math
+import random
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +13,10 @@ import torch
 from torch import Tensor, nn
 
 from hyperadam import DMRule, HyperAdamRule, RNNpropRule, data
-from hyperadam.experiments import Result, train, training
+from hyperadam.experiments import train, training
 from hyperadam.experiments.optimizers import find
+from hyperadam.files import read_checked, write_checked
+from hyperadam.results import Result, Store
 
 from .tiny import NoisyBowl, Trap
 
@@ -128,7 +131,7 @@ def test_final_loss_over_fewer_batches() -> None:
     capped = train("noisy-bowl", "sgd@0.1", range(3), 10, final_batches=4)
     whole = train("noisy-bowl", "sgd@0.1", range(3), 10, final_batches=40)
     assert capped.settings["final_batches"] == 4
-    assert whole.settings["final_batches"] == 10
+    assert "final_batches" not in whole.settings, "over all is the default"
     assert capped.key != whole.key
     assert not torch.equal(capped.final_loss, whole.final_loss)
     assert torch.equal(capped.losses, whole.losses)
@@ -208,7 +211,7 @@ def test_a_resumed_training_has_the_same_bits(name: str, tmp_path: Path) -> None
                 checkpoint=checkpoint,
                 interval=0,
             )
-        saved = torch.load(checkpoint, weights_only=True)
+        saved = torch.load(io.BytesIO(read_checked(checkpoint)), weights_only=True)
         assert (saved["first"], saved["step"]) != (0, 0)
     resumed = train("trap", optimizer, range(5), 9, checkpoint=checkpoint, interval=0)
     assert same(resumed, whole)
@@ -225,10 +228,75 @@ def test_checkpoints_that_do_not_fit(tmp_path: Path) -> None:
     train("noisy-bowl", "adam@0.1", range(2), 5, checkpoint=checkpoint)
     with pytest.raises(ValueError, match=r"another training \(lr, seeds differ\)"):
         train("noisy-bowl", "adam@0.2", range(3), 5, checkpoint=checkpoint)
-    for content in (b"", b"nonsense", checkpoint.read_bytes()[:500]):
-        checkpoint.write_bytes(content)
-        with pytest.raises(ValueError, match="not a checkpoint that can be read"):
-            train("noisy-bowl", "adam@0.1", range(2), 5, checkpoint=checkpoint)
+    write_checked(checkpoint, b"of another version")
+    with pytest.raises(ValueError, match="not a checkpoint that can be read"):
+        train("noisy-bowl", "adam@0.1", range(2), 5, checkpoint=checkpoint)
+
+
+def interrupted(checkpoint: Path, after: int) -> None:
+    """A training that leaves a checkpoint after every step, and is stopped."""
+
+    def stop(share: float) -> None:
+        nonlocal after
+        after -= 1
+        if not after:
+            raise Stop
+
+    with pytest.raises(Stop):
+        train(
+            "noisy-bowl",
+            "adam@0.1",
+            range(2),
+            9,
+            progress=stop,
+            checkpoint=checkpoint,
+            interval=0,
+        )
+
+
+def test_a_flipped_bit_in_a_checkpoint_changes_no_number(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    whole = train("noisy-bowl", "adam@0.1", range(2), 9)
+    checkpoint = tmp_path / "a.checkpoint"
+    interrupted(checkpoint, 6)
+    files = training.checkpoint_files(checkpoint)
+    contents = [file.read_bytes() for file in files]
+    places = random.Random(0).sample(range(8 * len(contents[0])), 40)
+    for place in places:
+        flipped = bytearray(contents[0])
+        flipped[place // 8] ^= 1 << place % 8
+        files[0].write_bytes(flipped)
+        files[1].write_bytes(contents[1])
+        steps: list[float] = []
+        again = train(
+            "noisy-bowl", "adam@0.1", range(2), 9, checkpoint=checkpoint, progress=steps.append
+        )
+        assert same(again, whole)
+        assert len(steps) == 1 + 9 - 4, "it goes on from the one before it"
+        first, second = capfd.readouterr().err.splitlines()
+        assert (
+            first == f"hyperadam: {checkpoint} is damaged: its checksum is not that of its content"
+        )
+        assert second == f"hyperadam: going on from {files[1]}"
+
+
+def test_with_both_checkpoints_damaged_it_starts_anew(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    checkpoint = tmp_path / "a.checkpoint"
+    interrupted(checkpoint, 6)
+    for file, content in zip(training.checkpoint_files(checkpoint), (b"", b"x" * 99), strict=True):
+        file.write_bytes(content)
+    steps: list[float] = []
+    again = train(
+        "noisy-bowl", "adam@0.1", range(2), 9, checkpoint=checkpoint, progress=steps.append
+    )
+    assert same(again, train("noisy-bowl", "adam@0.1", range(2), 9))
+    assert len(steps) == 1 + 9
+    lines = capfd.readouterr().err.splitlines()
+    assert len(lines) == 3
+    assert lines[2] == "hyperadam: noisy-bowl with adam@0.1 starts anew"
 
 
 def test_progress_goes_from_nothing_to_all() -> None:
@@ -238,47 +306,6 @@ def test_progress_goes_from_nothing_to_all() -> None:
     assert 0 < shares[0] < 0.2
     assert shares[-1] == 1
     assert len(shares) == 3 * (4 + 1)
-
-
-def test_results_are_files(tmp_path: Path) -> None:
-    result = train("trap", "hyperadam", range(4), 6)
-    path = tmp_path / "deep" / "a.json"
-    result.save(path)
-
-    def no_constants(name: str) -> None:
-        raise AssertionError(f"{name} is not JSON")
-
-    record = json.loads(path.read_text(), parse_constant=no_constants)
-    assert record["final_loss"][1] is None
-    assert record["diverged_at"] == [None, 3, None, 3]
-    assert len(record["settings"]["weights"]) == 64
-    assert record["made_with"]["hyperadam"]
-    assert str(tmp_path) not in path.read_text()
-    again = Result.load(path)
-    assert same(again, result)
-    assert (again.settings, again.label, again.key, again.test) == (
-        result.settings,
-        result.label,
-        result.key,
-        None,
-    )
-    first = path.with_suffix(".npz").read_bytes()
-    result.save(path)
-    assert path.with_suffix(".npz").read_bytes() == first
-    assert sorted(p.name for p in path.parent.iterdir()) == ["a.json", "a.npz"]
-
-
-def test_files_that_are_no_results(tmp_path: Path) -> None:
-    path = tmp_path / "a.json"
-    result = train("noisy-bowl", "sgd@0.1", range(2), 3)
-    for damage in ("{", "[]", '{"format": "other"}'):
-        path.write_text(damage)
-        with pytest.raises(ValueError, match=r"a\.json is not a result that can be read"):
-            Result.load(path)
-    result.save(path)
-    path.with_suffix(".npz").write_bytes(b"PK nonsense")
-    with pytest.raises(ValueError, match=r"a\.json is not a result that can be read"):
-        Result.load(path)
 
 
 def test_the_test_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -294,12 +321,14 @@ def test_the_test_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(data, "load", noise)
     result = train("mnist14-mlp", "adam", range(3), 2, test=True)
     assert result.test is not None
-    assert result.test.top1.shape == (3,)
-    assert ((result.test.top2 >= result.test.top1) & (result.test.top1 < 0.5)).all()
-    result.save(tmp_path / "a.json")
-    loaded = Result.load(tmp_path / "a.json")
+    assert result.test["top1"].shape == (3,)
+    assert ((result.test["top2"] >= result.test["top1"]) & (result.test["top1"] < 0.5)).all()
+    store = Store(tmp_path)
+    store.add(result)
+    loaded = store.find(result.settings, [1])
+    assert loaded is not None
     assert loaded.test is not None
-    assert torch.equal(loaded.test.loss, result.test.loss)
+    assert torch.equal(loaded.test["loss"], result.test["loss"][1:2])
     with pytest.raises(ValueError, match="task noisy-bowl has no test set"):
         train("noisy-bowl", "sgd", range(2), 2, test=True)
 
@@ -307,8 +336,8 @@ def test_the_test_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"steps": 0}, "at least 1, got 0 and 2"),
-        ({"seeds": []}, "got 3 and 0"),
+        ({"steps": 0}, "steps must be at least 1, got 0"),
+        ({"seeds": []}, "seeds is empty"),
         ({"final_batches": 0}, "final_batches"),
     ],
 )

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import math
 import pickle
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -17,16 +17,27 @@ from hyperadam.experiments import (
     Store,
     cells,
     find,
+    find_result,
     grid,
+    rates,
+    run_cell,
     run_cells,
     score,
     train,
     tune,
     tuned_lr,
 )
-from hyperadam.experiments.rates import PUBLISHED_ADAM, default_rate, starting_rate
-from hyperadam.experiments.results import Result
+from hyperadam.experiments.rates import (
+    PUBLISHED_ADAM,
+    GridPoint,
+    Kind,
+    Rate,
+    TunedRate,
+    default_rate,
+    starting_rate,
+)
 from hyperadam.experiments.tuning import LIMIT
+from hyperadam.results import Result
 from hyperadam.tasks import registry
 
 from .tiny import Quadratic, result
@@ -39,9 +50,9 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Every cell that is really computed, as task and label."""
     computed: list[str] = []
 
-    def counting(task: str, optimizer: object, *rest: object, **options: object) -> Result:
-        computed.append(f"{task} {optimizer.label}")  # type: ignore[attr-defined]
-        return train(task, optimizer, *rest, **options)  # type: ignore[arg-type]
+    def counting(task: str, optimizer: Any, seeds: Any, *rest: Any, **options: Any) -> Result:
+        computed.append(f"{task} {optimizer.label} {len(seeds)}")
+        return train(task, optimizer, seeds, *rest, **options)
 
     monkeypatch.setattr(cells, "train", counting)
     return computed
@@ -69,18 +80,20 @@ def test_cells_are_computed_once(trained: list[str], tmp_path: Path) -> None:
     again = run_cells(plan, store)
     assert len(trained) == 4
     assert all(torch.equal(a.losses, b.losses) for a, b in zip(first, again, strict=True))
-    run_cells(grid(["noisy-bowl"], ["adam", "sgd@0.1"], range(4), 4), store)
-    assert len(trained) == 6, "other seeds are another cell"
+    more = run_cells(grid(["noisy-bowl"], ["adam", "sgd@0.1"], range(4), 4), store)
+    assert trained[4:] == ["noisy-bowl adam 1", "noisy-bowl sgd@0.1 1"], "the run that is missing"
+    assert [r.seeds for r in more] == [(0, 1, 2, 3)] * 2
+    assert torch.equal(more[0].losses[:3], first[0].losses)
     run_cells(plan, store, fresh=True)
     assert len(trained) == 10
-    assert not list(tmp_path.glob("*.checkpoint"))
+    assert not list(tmp_path.rglob("*.checkpoint"))
 
 
 def test_a_cell_keeps_the_name_it_is_asked_for_by(trained: list[str], tmp_path: Path) -> None:
     store = Store(tmp_path)
     plain = find("sgd", "bowl", 4)
     named = find(f"sgd@{plain.lr}", "bowl", 4)
-    a, b = (store.run(Cell("bowl", spec, (0, 1), 4)) for spec in (plain, named))
+    a, b = (run_cell(Cell("bowl", spec, (0, 1), 4), store) for spec in (plain, named))
     assert len(trained) == 1
     assert (a.label, a.lr_source, b.label, b.lr_source) == (
         "sgd",
@@ -101,24 +114,24 @@ def test_an_interrupted_cell_goes_on(monkeypatch: pytest.MonkeyPatch, tmp_path: 
 
     monkeypatch.setattr(cells, "train", lambda *a, **k: train(*a, **k, interval=0))
     with pytest.raises(KeyboardInterrupt):
-        store.run(cell, stop)
-    assert store.find(cell) is None
+        run_cell(cell, store, stop)
+    assert find_result(cell, store) is None
     rest: list[float] = []
     assert torch.equal(
-        store.run(cell, rest.append).losses, train("noisy-bowl", "adam@0.1", range(3), 10).losses
+        run_cell(cell, store, rest.append).losses,
+        train("noisy-bowl", "adam@0.1", range(3), 10).losses,
     )
     assert len(rest) == 1 + 10 - 5
-    assert [path.suffix for path in sorted(tmp_path.iterdir())] == [".json", ".npz"]
+    assert [path.name for path in (tmp_path / "noisy-bowl").iterdir()] == ["adam-10.npz"]
 
 
 @pytest.mark.parametrize("name", ["sgd", "adam", "hyperadam"])
 def test_a_cell_goes_to_another_process(name: str, tmp_path: Path) -> None:
     cell = Cell("noisy-bowl", find(name), (0, 1), 3)
     there = pickle.loads(pickle.dumps(cell))
-    assert Store(tmp_path).path(there) == Store(tmp_path).path(cell)
-    assert torch.equal(
-        Store(tmp_path / "a").run(there).losses, Store(tmp_path / "b").run(cell).losses
-    )
+    assert there.settings() == cell.settings()
+    a, b = run_cell(there, Store(tmp_path / "a")), run_cell(cell, Store(tmp_path / "b"))
+    assert torch.equal(a.losses, b.losses)
 
 
 def test_a_grid_refuses_nonsense_before_it_starts(trained: list[str]) -> None:
@@ -199,15 +212,17 @@ def test_tuning_is_stored_and_used(
     store = Store(tmp_path / "cells")
     found = tune("bowl", "sgd", range(100, 103), 4, store)
     path = found.save(tmp_path)
-    record = json.loads(path.read_text())
-    assert record["lr"] == found.lr == 4.0
-    assert record["settings"]["seeds"] == [100, 101, 102]
-    assert "lr" not in record["settings"]
-    assert [point["lr"] for point in record["grid"]] == [r.lr for r in found.results]
-    assert record["start"] == {"lr": 0.5, "source": "untuned"}
+    (record,) = rates.read_rates(path)
+    assert record.lr == found.lr == 4.0
+    assert (record.first_seed, record.runs) == (100, 3)
+    points = rates.read_grids(tmp_path / rates.GRIDS)
+    assert [(p.lr, p.score) for p in points] == [(r.lr, score(r)) for r in found.results]
+    assert (record.start, record.start_source) == (0.5, "untuned")
+    found.save(tmp_path)
+    assert rates.read_rates(path) == (record,), "in the place of the former"
 
-    assert tuned_lr("sgd", "bowl", 4, tmp_path) == (4.0, "tuned")
-    assert tuned_lr("sgd", "bowl", 40, tmp_path) == (4.0, "tuned for 4 steps")
+    assert tuned_lr("sgd", "bowl", 4, tmp_path) == Rate(4.0, Kind.TUNED)
+    assert tuned_lr("sgd", "bowl", 40, tmp_path) == Rate(4.0, Kind.TUNED, "4 steps")
     assert tuned_lr("adam", "bowl", 4, tmp_path) is None
     assert tuned_lr("sgd", "noisy-bowl", 4, tmp_path) is None
     spec = find("sgd", "bowl", 4, tmp_path)
@@ -223,25 +238,52 @@ def test_tuning_is_stored_and_used(
 
 def test_the_nearest_tuned_number_of_steps(tmp_path: Path) -> None:
     for steps, lr in ((100, 0.1), (10_000, 0.001)):
-        record = {"format": "hyperadam-tuning/1", "lr": lr, "settings": {"steps": steps}}
-        (tmp_path / f"bowl.adam.{steps}.json").write_text(json.dumps(record))
-    assert tuned_lr("adam", "bowl", 300, tmp_path) == (0.1, "tuned for 100 steps")
-    assert tuned_lr("adam", "bowl", 5000, tmp_path) == (0.001, "tuned for 10,000 steps")
-    for damage in ("{", "[]", '{"format": "x"}', '{"format": "hyperadam-tuning/1", "lr": null}'):
-        (tmp_path / "bowl.adam.100.json").write_text(damage)
-        with pytest.raises(ValueError, match=r"bowl\.adam\.100\.json is not a result of tuning"):
-            tuned_lr("adam", "bowl", 300, tmp_path)
+        rates.store(
+            tmp_path, tuned("adam", steps, lr), [GridPoint("bowl", "adam", steps, lr, 1, 0)]
+        )
+    assert tuned_lr("adam", "bowl", 300, tmp_path) == Rate(0.1, Kind.TUNED, "100 steps")
+    assert tuned_lr("adam", "bowl", 5000, tmp_path) == Rate(0.001, Kind.TUNED, "10,000 steps")
+    assert tuned_lr("adam", "bowl", 5000, tmp_path).source == "tuned for 10,000 steps"  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda text: "",
+        lambda text: text.replace("task,", "tusk,"),
+        lambda text: text.replace("0.1", "nan"),
+        lambda text: text.replace("0.1", "-1"),
+        lambda text: text.replace("0.1", "9" * 5000),
+        lambda text: text.replace(",0.1", ""),
+        lambda text: text + '"',
+        lambda text: text + "\0",
+    ],
+)
+def test_a_damaged_file_of_rates_is_named(damage: Callable[[str], str], tmp_path: Path) -> None:
+    path = tmp_path / rates.RATES
+    rates.store(tmp_path, tuned("adam", 100, 0.1), [])
+    path.write_text(damage(path.read_text()))
+    if not path.read_text():
+        assert tuned_lr("adam", "bowl", 300, tmp_path) is None
+        return
+    with pytest.raises(ValueError, match=r"rates\.csv does not hold tuned rates \(line \d"):
+        tuned_lr("adam", "bowl", 300, tmp_path)
+
+
+def tuned(optimizer: str, steps: int, lr: float) -> TunedRate:
+    return TunedRate("bowl", optimizer, steps, lr, False, 3, 0, steps, 0.5, "untuned", "torch 2")
 
 
 def test_published_rates(tmp_path: Path) -> None:
-    assert starting_rate("adam", "mnist-mlp", 100, 1.0) == (0.03125, "published")
-    assert starting_rate("adam", "mnist-cnn2", 100, 1.0) == (0.0055, "published for 2,000 steps")
-    assert starting_rate("adam", "cifar10-cnn1-bn", 100, 1.0) == (
-        0.0113,
-        "published for cifar10-cnn1",
-    )
-    assert starting_rate("sgd", "mnist-mlp", 100, 1.0) == (1.0, "untuned")
-    assert default_rate("adam", "no-such-task", 100, 0.5, tmp_path) == (0.5, "untuned")
+    def found(task: str) -> tuple[float, str]:
+        rate = starting_rate("adam", task, 100, 1.0)
+        return rate.lr, rate.source
+
+    assert found("mnist-mlp") == (0.03125, "published")
+    assert found("mnist-cnn2") == (0.0055, "published for 2,000 steps")
+    assert found("cifar10-cnn1-bn") == (0.0113, "published for cifar10-cnn1")
+    assert starting_rate("sgd", "mnist-mlp", 100, 1.0) == Rate(1.0, Kind.UNTUNED)
+    assert default_rate("adam", "no-such-task", 100, 0.5, tmp_path) == Rate(0.5, Kind.UNTUNED)
     for name in PUBLISHED_ADAM:
         tasks.get(name)
 

@@ -8,12 +8,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from hyperadam.experiments import Result
 from hyperadam.experiments.experiment import Claim
 from hyperadam.report.claims import Outcome, Verdict, about, judge
 from hyperadam.report.measures import values
 from hyperadam.report.paper import finding
-from hyperadam.tasks import Metrics
+from hyperadam.results import Result
 
 from ..experiments.tiny import result
 from .synthetic import make
@@ -88,7 +87,7 @@ def test_of_accuracies_the_higher_is_better() -> None:
     def with_top1(label: str, *top1: float) -> Result:
         found = result([1.0] * len(top1), label)
         tensor = found.final_loss.new_tensor(top1)
-        return Result(**{**found.__dict__, "test": Metrics(tensor, tensor, tensor)})
+        return replace(found, test=dict.fromkeys(("loss", "top1", "top2"), tensor))
 
     assert (
         verdict(claim, with_top1("a", 0.98, 0.97, 0.98), with_top1("b", 0.9, 0.91, 0.9))

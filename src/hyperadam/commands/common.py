@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from hyperadam.experiments import TUNING, Cell, Result, Store, grid, jobs, run_cells
+from hyperadam.experiments import TUNING, Cell, grid, jobs, run_cells
+from hyperadam.files import Lock
 from hyperadam.kernels import machine
 from hyperadam.report import as_text, write_report
+from hyperadam.results import Result, Store
 from hyperadam.tasks import memory
 
 if TYPE_CHECKING:
@@ -257,11 +259,12 @@ def run_and_report(
         line(f"{cell.task}  {cell.optimizer.label}", share)
 
     start = time.monotonic()
-    try:
-        results = run_cells(cells, Store(options.out / "cells"), progress, options.fresh)
-    finally:
-        line.close()
-    report = write_report(results, options.out, title, options.against, command)
+    with Lock(options.out):
+        try:
+            results = run_cells(cells, Store(options.out / "cells"), progress, options.fresh)
+        finally:
+            line.close()
+        report = write_report(results, options.out, title, options.against, command)
     print(as_text(report.table))
     if any(row.best for row in report.table.rows):
         print("* the lowest mean of the task; ± and se are standard errors over runs")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hyperadam.commands import common
-from hyperadam.experiments.atomic import write_text
+from hyperadam.experiments.jobs import Failure
 from hyperadam.experiments.runner import Place, load
 from hyperadam.experiments.specs import EXPERIMENTS
+from hyperadam.files import write_atomically
 from hyperadam.report.experiment import write_experiment
 from hyperadam.report.paper import document, extent
 from hyperadam.report.render import page
@@ -58,20 +59,34 @@ def run(options: argparse.Namespace) -> None:
         (e.coarse() if options.quick else e, load(e, place.store, options.quick))
         for e in EXPERIMENTS.values()
     ]
-    if not any(results for _, results in found):
+    if not any(loaded.results or loaded.damaged for _, loaded in found):
         again = "hyperadam reproduce all" + (" --quick" if options.quick else "")
         raise ValueError(
             f"there are no results of the paper's experiments in {folder} yet: `{again}` makes them"
         )
-    for experiment, results in found:
-        if results:
-            write_experiment(experiment, results, place.folder / experiment.name, options.quick)
-    suite = None if options.quick else write_suite(folder / "suite")
+    for experiment, loaded in found:
+        if loaded.results or loaded.damaged:
+            write_experiment(experiment, loaded, place.folder / experiment.name, options.quick)
+    options.failures = [
+        Failure(f"{task}  {label}  {steps:,} steps", reason)
+        for _, loaded in found
+        for (task, label, steps), reason in loaded.damaged.items()
+    ]
+    suite = None if options.quick else _suite(options, folder / "suite")
     made = document(found, folder / "tuning", options.quick, suite)
-    write_text(out, page(made))
+    write_atomically(out, page(made))
     for part in made["experiments"]:
         print(f"{part['name']:20} {len(part['claims']):2} claims  {extent(part)}")
     print(
         "claims   " + ", ".join(f"{count} {verdict}" for verdict, count in made["counts"].items())
     )
     print(f"page     {out}")
+
+
+def _suite(options: argparse.Namespace, folder: Path) -> dict[str, Any] | None:
+    """The suite's section; if it cannot be made, that is told, and the page is made without it."""
+    try:
+        return write_suite(folder)
+    except ValueError as error:
+        options.failures.append(Failure("the suite is left out", str(error)))
+        return None

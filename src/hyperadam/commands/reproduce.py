@@ -16,6 +16,7 @@ from hyperadam.experiments.runner import (
     CellJob,
     Place,
     cell_jobs,
+    damaged,
     load,
     unavailable,
     untuned,
@@ -23,6 +24,7 @@ from hyperadam.experiments.runner import (
 )
 from hyperadam.experiments.specs import EXPERIMENTS, find_experiment
 from hyperadam.experiments.variants import VARIANTS
+from hyperadam.files import Lock
 from hyperadam.report.experiment import write_experiment
 from hyperadam.report.paper import extent
 
@@ -87,6 +89,12 @@ def run(options: argparse.Namespace) -> None:
     names = list(EXPERIMENTS) if "all" in options.names else list(dict.fromkeys(options.names))
     experiments = [find_experiment(name) for name in names]
     place = Place(options.out, options.quick)
+    with Lock(place.folder):
+        reproduce(options, experiments, place)
+
+
+def reproduce(options: argparse.Namespace, experiments: Sequence[Experiment], place: Place) -> None:
+    """The command, once the folder is its own."""
     if not options.quick and (count := untuned(experiments, place)):
         print(
             f"note: the rates of {count} cells are not tuned yet; `hyperadam tune --all` tunes them",
@@ -104,6 +112,10 @@ def run(options: argparse.Namespace) -> None:
             measure_time(experiment, place, options.runs)
     write_all(options, experiments, place)
     failed = {failure.label for failure in options.failures}
+    options.failures += [
+        Failure(label, f"{reason}: delete the file to compute its runs anew")
+        for label, reason in damaged(computed, place, options.runs).items()
+    ]
     for label, reason in unavailable(computed, place).items():
         if label not in VARIANTS or f"meta-train {VARIANTS[label].file}" not in failed:
             options.failures.append(Failure(f"{label} is left out", reason))
@@ -145,7 +157,7 @@ def measure_time(experiment: Experiment, place: Place, runs: int | None = None) 
         for label in experiment.optimizers
         if label not in experiment.unavailable(place.variants)
     ]
-    results = load(experiment, place.store, place.quick, runs)
+    results = load(experiment, place.store, place.quick, runs).results
     curves = [result for result in results if result.losses.numel()]
     specs = [
         resolve(label, experiment.tasks[0], experiment.steps[0], place.tuning, place.variants)
@@ -171,12 +183,12 @@ def measure_time(experiment: Experiment, place: Place, runs: int | None = None) 
 def write_all(options: argparse.Namespace, experiments: Sequence[Experiment], place: Place) -> None:
     """Tables and figures of every experiment, and a line about each."""
     for experiment in experiments:
-        results = load(experiment, place.store, place.quick, options.runs)
+        loaded = load(experiment, place.store, place.quick, options.runs)
         shown = experiment.coarse() if place.quick else experiment
         folder = place.folder / experiment.name
         section = write_experiment(
-            replace(shown, runs=options.runs or shown.runs), results, folder, place.quick
+            replace(shown, runs=options.runs or shown.runs), loaded, folder, place.quick
         )
-        diverged = sum(result.diverged for result in results)
+        diverged = sum(result.diverged for result in loaded.results)
         runs = f", runs diverged: {diverged}" if diverged else ""
         print(f"{experiment.name:20} {extent(section)}{runs}  {folder / 'table.md'}", flush=True)

@@ -20,6 +20,7 @@ from hyperadam.experiments import (
 )
 from hyperadam.experiments.bulk import tuning_jobs
 from hyperadam.experiments.specs import EXPERIMENTS
+from hyperadam.files import Lock
 
 if TYPE_CHECKING:
     from hyperadam.commands.common import Commands
@@ -58,13 +59,19 @@ def add(commands: Commands) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Tune pair by pair, a line for each."""
+    """Tune, if nobody else does so in the folder."""
     common.prepare(options)
     if options.all == bool(options.tasks):
         raise ValueError("tune: name tasks, or give --all, but not both")
-    if options.all:
-        run_all(options)
-        return
+    with Lock(options.out):
+        if options.all:
+            run_all(options)
+        else:
+            run_some(options)
+
+
+def run_some(options: argparse.Namespace) -> None:
+    """Tune the tasks that are named, pair by pair, a line for each."""
     grid(
         options.tasks, options.optimizers, common.seeds(options), options.steps
     )  # refuses bad names before anything starts

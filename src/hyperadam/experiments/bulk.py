@@ -8,11 +8,12 @@ from pathlib import Path
 
 from hyperadam import tasks
 from hyperadam.experiments import rates
-from hyperadam.experiments.cells import Cell, Store
+from hyperadam.experiments.cells import Cell
 from hyperadam.experiments.experiment import Experiment
 from hyperadam.experiments.jobs import Job
 from hyperadam.experiments.optimizers import BASELINES, find
 from hyperadam.experiments.tuning import FIRST_SEED, Tuning, tune
+from hyperadam.results import Store
 
 #: How many runs judge a rate, at 100 steps and at the longer horizon: for small learners, and for convolutional ones.
 SMALL, LARGE = (10, 10), (2, 1)
@@ -52,11 +53,9 @@ class TuneJob(Job):
     @property
     def done(self) -> bool:
         """Whether a rate found with as many runs or more is stored, here or in the package."""
-        for folder in (self.folder, rates.SHIPPED):
-            path = rates.tuning_file(folder, self.task, self.optimizer, self.steps)
-            if path.is_file() and len(rates.read_tuning(path)["settings"]["seeds"]) >= self.runs:
-                return True
-        return False
+        wanted = (self.task, self.optimizer, self.steps)
+        stored = (rate for path in rates.rate_files(self.folder) for rate in rates.read_rates(path))
+        return any(rate[:3] == wanted and rate.runs >= self.runs for rate in stored)
 
     def compute(self, folder: Path, progress: Callable[[float], None]) -> Tuning:
         tried: list[Cell] = []

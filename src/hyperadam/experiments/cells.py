@@ -1,4 +1,4 @@
-"""Cells of a grid of experiments, each with a file of its own that is found again by its settings."""
+"""Cells of a grid of experiments: what is in the store, and computing what is not."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from hyperadam import tasks
-from hyperadam.experiments.atomic import safe_name
 from hyperadam.experiments.optimizers import OptimizerSpec, find
-from hyperadam.experiments.results import Result, settings_key
-from hyperadam.experiments.training import Progress, describe, train
+from hyperadam.experiments.training import Progress, checkpoint_files, describe, train
+from hyperadam.results import Result, Store
 
 #: Seconds for a gradient, roughly: of a small learner, and of one so large that runs go through it one by one.
 GRADIENT, GRADIENT_ALONE = 1.5e-3, 0.12
@@ -29,11 +28,9 @@ class Cell:
     test: bool = False
 
     def settings(self) -> dict[str, Any]:
-        """All that the cell's numbers depend on, as JSON."""
+        """All that a run's numbers depend on but its seed, as JSON."""
         task = tasks.get(self.task)
-        return describe(
-            self.task, task, self.optimizer, self.seeds, self.steps, self.final_batches, self.test
-        )
+        return describe(self.task, task, self.optimizer, self.steps, self.final_batches, self.test)
 
     @property
     def work(self) -> float:
@@ -45,57 +42,49 @@ class Cell:
         return len(self.seeds) * (self.steps * step + batches * gradient / 3)
 
 
-class Store:
-    """A folder of results. A finished cell is never computed again, an interrupted one goes on where it was."""
+def find_result(cell: Cell, store: Store) -> Result | None:
+    """The runs of the cell that are in the store, under the name that it was asked for by."""
+    found = store.find(cell.settings(), cell.seeds)
+    if found is None:
+        return None
+    return replace(found, label=cell.optimizer.label, lr_source=cell.optimizer.lr_source)
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
 
-    def path(self, cell: Cell) -> Path:
-        """The cell's JSON file, there or not."""
-        settings = cell.settings()
-        parts = (
-            safe_name(cell.task),
-            safe_name(cell.optimizer.name),
-            str(cell.steps),
-            settings_key(settings),
-        )
-        return self.folder / (".".join(parts) + ".json")
-
-    def find(self, cell: Cell) -> Result | None:
-        """The cell's result, if it is there."""
-        path = self.path(cell)
-        if not path.is_file():
-            return None
-        # the same numbers may have been asked for by another name, or with the rate from elsewhere
-        return replace(
-            Result.load(path), label=cell.optimizer.label, lr_source=cell.optimizer.lr_source
-        )
-
-    def run(self, cell: Cell, progress: Progress | None = None, fresh: bool = False) -> Result:
-        """The cell's result, computed if it is not there or if ``fresh``."""
-        if not fresh and (found := self.find(cell)):
-            return found
-        self.folder.mkdir(
-            parents=True, exist_ok=True
-        )  # now, and not after hours: the folder may be impossible
-        path = self.path(cell)
-        checkpoint = path.with_suffix(".checkpoint")
+def run_cell(
+    cell: Cell, store: Store, progress: Progress | None = None, fresh: bool = False
+) -> Result:
+    """The cell's result. Runs are computed if they are not in the store, or if ``fresh``; an
+    interrupted computation goes on where it was."""
+    settings = cell.settings()
+    missing = tuple(cell.seeds) if fresh else store.missing(settings, cell.seeds)
+    if missing:
+        checkpoint = store.checkpoint(settings, missing)
+        # now, and not after hours: the folder may be impossible
+        checkpoint.parent.mkdir(parents=True, exist_ok=True)
         if fresh:
-            checkpoint.unlink(missing_ok=True)
+            _forget(checkpoint)
         result = train(
             cell.task,
             cell.optimizer,
-            cell.seeds,
+            missing,
             cell.steps,
             final_batches=cell.final_batches,
             test=cell.test,
             progress=progress,
             checkpoint=checkpoint,
         )
-        result.save(path)
-        checkpoint.unlink(missing_ok=True)
-        return result
+        store.add(result)
+        _forget(checkpoint)
+        if missing == tuple(cell.seeds):
+            return result
+    found = find_result(cell, store)
+    assert found is not None
+    return found
+
+
+def _forget(checkpoint: Path) -> None:
+    for path in checkpoint_files(checkpoint):
+        path.unlink(missing_ok=True)
 
 
 def grid(
@@ -132,7 +121,7 @@ def run_cells(
     missing = {
         number: cell.work
         for number, cell in enumerate(cells)
-        if fresh or not store.path(cell).is_file()
+        if fresh or store.missing(cell.settings(), cell.seeds)
     }
     total, done = sum(missing.values()), 0.0
     results = []
@@ -143,6 +132,6 @@ def run_cells(
             if progress is not None:
                 progress(cell, (done + share * work) / total)
 
-        results.append(store.run(cell, report, fresh))
+        results.append(run_cell(cell, store, report, fresh))
         done += work
     return results

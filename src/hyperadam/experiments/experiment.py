@@ -10,7 +10,7 @@ from typing import NamedTuple
 from hyperadam.experiments import optimizers, variants
 from hyperadam.experiments.cells import Cell
 from hyperadam.experiments.optimizers import OptimizerSpec
-from hyperadam.experiments.rates import TUNING
+from hyperadam.experiments.rates import TUNING, Kind, Rate
 from hyperadam.weights.loader import SUFFIX, WeightsError
 
 #: The untrained start, at the rate that meta-training really starts from: the rule's own times the sum of the weights there.
@@ -110,7 +110,8 @@ class Experiment:
         if quick:
             return self.coarse().cells(False, runs, tuning, weights)
         seeds = tuple(range(runs or self.runs))
-        there = [label for label in self.optimizers if label not in self.unavailable(weights)]
+        absent = self.unavailable(weights)
+        there = [label for label in self.optimizers if label not in absent]
         return [
             Cell(
                 task,
@@ -146,7 +147,7 @@ def resolve(
     """The optimizer that an experiment calls ``label``."""
     if label == UNTRAINED:
         spec = optimizers.find(label).at(UNTRAINED_LR)
-        return replace(spec, label=label, lr_source="as meta-training starts")
+        return replace(spec, label=label, rate=Rate(UNTRAINED_LR, Kind.START))
     if label in variants.VARIANTS:
         path = weights / f"{variants.VARIANTS[label].file}{SUFFIX}"
         if not path.is_file():

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import hashlib
+import inspect
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -14,10 +16,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from hyperadam.experiments.rates import default_rate
+from hyperadam.experiments.rates import Kind, Rate, default_rate
 from hyperadam.experiments.steppers import RuleStepper, Stepper, TorchStepper
 from hyperadam.rules import RULES, UpdateRule
-from hyperadam.weights.loader import SUFFIX, check_finite, list_weights, load_rule
+from hyperadam.weights.loader import SHIPPED, SUFFIX, check_finite, list_weights, load_rule
 
 
 class Baseline(NamedTuple):
@@ -54,15 +56,14 @@ class OptimizerSpec:
     Attributes:
         name: what it is: ``adam``, ``hyperadam``, or the name of a weight file without folder and suffix.
         label: what the user called it, for tables: ``adam@0.01`` if the rate was given.
-        lr: the learning rate, and ``lr_source`` where it comes from.
+        rate: the learning rate, and where it comes from.
         baseline: the optimizer of torch, or ``None`` for a learned one, whose ``rule`` it then has.
         horizon: whether a learned one is told how many steps there will be.
     """
 
     name: str
     label: str
-    lr: float
-    lr_source: str
+    rate: Rate
     baseline: Baseline | None = None
     rule: UpdateRule[Any] | None = field(default=None, compare=False)
     horizon: bool = False
@@ -76,6 +77,15 @@ class OptimizerSpec:
             )
 
     @property
+    def lr(self) -> float:
+        return self.rate.lr
+
+    @property
+    def lr_source(self) -> str:
+        """Where the learning rate comes from, in words."""
+        return self.rate.source
+
+    @property
     def state_bytes(self) -> int:
         """Bytes of state per coordinate and run."""
         if self.rule is not None:
@@ -83,20 +93,19 @@ class OptimizerSpec:
         return 4 * self.baseline.state if self.baseline else 0
 
     def settings(self) -> dict[str, Any]:
-        """All that its steps depend on, as JSON."""
+        """All that its steps depend on, as JSON. Options at their defaults have no entry, so that a
+        new one leaves the settings of results from before it as they are."""
+        found: dict[str, Any] = {"optimizer": self.name, "lr": self.lr}
         if self.rule is not None:
-            return {
-                "optimizer": self.name,
-                "lr": self.lr,
-                "rule": self.rule.kind,
-                "config": self.rule.config,
-                "weights": weights_sha256(self.rule),
-                # while it is off it has no entry: results from before it keep their keys
-                **({"horizon": True} if self.horizon else {}),
-            }
-        assert self.baseline is not None
-        hyperparameters = json.loads(json.dumps(dict(self.baseline.options)))
-        return {"optimizer": self.name, "lr": self.lr, "hyperparameters": hyperparameters}
+            found |= {"rule": self.rule.kind, "weights": weights_sha256(self.rule)}
+            if config := changed_options(self.rule):
+                found["config"] = config
+            if self.horizon:
+                found["horizon"] = True
+        else:
+            assert self.baseline is not None
+            found["hyperparameters"] = dict(self.baseline.options)
+        return dict(json.loads(json.dumps(found)))
 
     def stepper(
         self,
@@ -115,7 +124,7 @@ class OptimizerSpec:
 
     def at(self, lr: float) -> OptimizerSpec:
         """The same optimizer with another learning rate."""
-        return replace(self, label=f"{self.name}@{lr:g}", lr=lr, lr_source="given")
+        return replace(self, label=f"{self.name}@{lr:g}", rate=Rate(lr, Kind.GIVEN))
 
 
 def names() -> tuple[str, ...]:
@@ -139,9 +148,8 @@ def find(
         return optimizer
     if isinstance(optimizer, UpdateRule):
         check_finite(optimizer, "the rule given as optimizer")
-        return OptimizerSpec(
-            optimizer.kind, optimizer.kind, optimizer.step_size, "the rule's own", rule=optimizer
-        )
+        own = Rate(optimizer.step_size, Kind.OWN)
+        return OptimizerSpec(optimizer.kind, optimizer.kind, own, rule=optimizer)
     text, lr = _split(optimizer)
     name, suffix = _split_options(text)
     if name in BASELINES:
@@ -149,31 +157,43 @@ def find(
             raise ValueError(f"optimizer {optimizer!r}: {suffix} is for learned ones, not {name}")
         baseline = BASELINES[name]
         rate = default_rate(name, task, steps, baseline.start, tuning)
-        found = OptimizerSpec(name, name, rate.lr, rate.source, baseline)
+        found = OptimizerSpec(name, name, rate, baseline)
     else:
         rule = _load(name, relative=True if RELATIVE in suffix else None)
         called = Path(name.replace("\\", "/")).name.removesuffix(SUFFIX) + suffix
         horizon = HORIZON in suffix
-        found = OptimizerSpec(
-            called, called, rule.step_size, "the rule's own", rule=rule, horizon=horizon
-        )
+        own = Rate(rule.step_size, Kind.OWN)
+        found = OptimizerSpec(called, called, own, rule=rule, horizon=horizon)
     return found if lr is None else found.at(lr)
 
 
 def weights_sha256(rule: UpdateRule[Any]) -> str:
-    """A hash of a rule's kind, configuration and weights: of what it does, not of the file it came in."""
-    digest = hashlib.sha256(json.dumps([rule.kind, rule.config], sort_keys=True).encode())
+    """A hash of a rule's weights alone: not of its options, nor of the file it came in."""
+    return _hash_weights(hashlib.sha256(), rule)
+
+
+def rule_sha256(rule: UpdateRule[Any]) -> str:
+    """A hash of a rule's kind, its options, those at their defaults too, and its weights."""
+    options = json.dumps([rule.kind, rule.config], sort_keys=True)
+    return _hash_weights(hashlib.sha256(options.encode()), rule)
+
+
+def changed_options(rule: UpdateRule[Any]) -> dict[str, Any]:
+    """The options of a rule that are not at their defaults."""
+    known = inspect.signature(type(rule).__init__).parameters
+    return {
+        name: value
+        for name, value in rule.config.items()
+        if name not in known or json.dumps(value) != json.dumps(known[name].default)
+    }
+
+
+def _hash_weights(digest: Any, rule: UpdateRule[Any]) -> str:
     for name, value in sorted(rule.state_dict().items()):
         digest.update(f"{name} {tuple(value.shape)} ".encode())
-        digest.update(
-            value.detach()
-            .to("cpu", torch.float32)
-            .contiguous()
-            .numpy()
-            .astype("<f4", copy=False)
-            .tobytes()
-        )
-    return digest.hexdigest()
+        numbers = value.detach().to("cpu", torch.float32).contiguous().numpy()
+        digest.update(numbers.astype("<f4", copy=False).tobytes())
+    return str(digest.hexdigest())
 
 
 def _split(text: str) -> tuple[str, float | None]:
@@ -211,4 +231,16 @@ def _load(name: str, relative: bool | None = None) -> UpdateRule[Any]:
         raise ValueError(
             f"no optimizer is called {name!r}; {hint}there are {', '.join(names())}, and paths to {SUFFIX} files"
         )
+    path = Path(name).resolve() if _is_path(name) else SHIPPED / f"{name}{SUFFIX}"
+    if not path.is_file():
+        return load_rule(name, relative)  # and its error
+    stat = path.stat()
+    return _loaded(name, relative, path, stat.st_mtime_ns, stat.st_size)
+
+
+@functools.lru_cache(maxsize=64)
+def _loaded(
+    name: str, relative: bool | None, path: Path, changed: int, size: int
+) -> UpdateRule[Any]:
+    """A rule that is loaded once, for as long as its file stays as it is."""
     return load_rule(name, relative)

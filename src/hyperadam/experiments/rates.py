@@ -1,21 +1,26 @@
-"""Learning rates of the hand-made optimizers: tuned by us and stored as files, published, or a place to start."""
+"""Learning rates of the hand-made optimizers: tuned by us, published, or a place to start."""
 
 from __future__ import annotations
 
-import json
+import csv
+import enum
+import functools
+import io
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from hyperadam.experiments.atomic import safe_name
+from hyperadam.files import write_atomically
 
-FORMAT = "hyperadam-tuning/1"
-#: Tuning results that come with the package, in the form in which ``hyperadam tune`` writes them.
-SHIPPED = Path(__file__).parent / "tuned"
-#: Where ``hyperadam tune`` writes and the other commands look first.
+#: Tuned rates that come with the package, a line each.
+SHIPPED = Path(__file__).parent / "rates.csv"
+#: Where ``hyperadam tune`` writes, and the other commands look first.
 TUNING = Path("results/tuning")
+#: The files in such a folder: the rate that was chosen for each task, optimizer and horizon, and
+#: every rate that was tried with what came of it.
+RATES, GRIDS = "rates.csv", "grids.csv"
 
 #: Adam's hand-tuned rates in the published experiments, by task and number of steps.
 PUBLISHED_ADAM: dict[str, dict[int, float]] = {
@@ -42,31 +47,86 @@ PUBLISHED_ADAM: dict[str, dict[int, float]] = {
 }
 
 
+class Kind(enum.Enum):
+    """Where a learning rate comes from."""
+
+    TUNED = "tuned"
+    PUBLISHED = "published"
+    #: The optimizer's usual rate: a place to start tuning from.
+    UNTUNED = "untuned"
+    GIVEN = "given"
+    #: A learned rule's own step size.
+    OWN = "the rule's own"
+    #: That of the untrained rule.
+    START = "as meta-training starts"
+
+
 class Rate(NamedTuple):
-    """A learning rate and where it comes from, for people to read."""
+    """A learning rate and where it comes from; ``about`` names another task or horizon."""
 
     lr: float
-    source: str
+    kind: Kind
+    about: str = ""
+
+    @property
+    def source(self) -> str:
+        """Where it comes from, for people to read."""
+        return self.kind.value + (f" for {self.about}" if self.about else "")
+
+
+class TunedRate(NamedTuple):
+    """A line of ``rates.csv``: the rate chosen on a grid, and how.
+
+    ``at_edge`` says that the grid ended there, ``start`` where it began. The score of a rate is the
+    mean final loss, over ``final_batches`` of a run's batches, of ``runs`` runs from ``first_seed``
+    on.
+    """
+
+    task: str
+    optimizer: str
+    steps: int
+    lr: float
+    at_edge: bool
+    runs: int
+    first_seed: int
+    final_batches: int
+    start: float
+    start_source: str
+    made_with: str
+
+
+class GridPoint(NamedTuple):
+    """A line of ``grids.csv``: a rate that was tried. The score is ∞ if a run diverged."""
+
+    task: str
+    optimizer: str
+    steps: int
+    lr: float
+    score: float
+    diverged: int
 
 
 def tuned_lr(optimizer: str, task: str, steps: int, folder: Path | None = None) -> Rate | None:
-    """The stored rate tuned for the number of steps nearest to ``steps``; ``None`` if none is stored for this pair.
+    """The stored rate tuned for the number of steps nearest to ``steps``; ``None``: there is none.
 
     ``folder`` is looked into first, then what the package ships.
     """
     found = [
-        (_distance(steps, n), order, n, lr) for order, n, lr in _stored(optimizer, task, folder)
+        (_distance(steps, rate.steps), order, rate.steps, rate.lr)
+        for order, path in enumerate(rate_files(folder))
+        for rate in read_rates(path)
+        if (rate.task, rate.optimizer) == (task, optimizer)
     ]
     if not found:
         return None
     _, _, n, lr = min(found)
-    return Rate(lr, "tuned" if n == steps else f"tuned for {n:,} steps")
+    return Rate(lr, Kind.TUNED, "" if n == steps else f"{n:,} steps")
 
 
 def default_rate(
     optimizer: str, task: str, steps: int, start: float, folder: Path | None = None
 ) -> Rate:
-    """The tuned rate if there is one, else the published one, else ``start``; and which it is."""
+    """The tuned rate if there is one, else the published one, else ``start``."""
     tuned = tuned_lr(optimizer, task, steps, folder)
     return tuned or starting_rate(optimizer, task, steps, start)
 
@@ -77,34 +137,102 @@ def starting_rate(optimizer: str, task: str, steps: int, start: float) -> Rate:
     if optimizer == "adam" and (rates := PUBLISHED_ADAM.get(plain)):
         n = min(rates, key=lambda n: _distance(steps, n))
         what = ([plain] if plain != task else []) + ([f"{n:,} steps"] if n != steps else [])
-        return Rate(rates[n], "published" + (f" for {', '.join(what)}" if what else ""))
-    return Rate(start, "untuned")
+        return Rate(rates[n], Kind.PUBLISHED, ", ".join(what))
+    return Rate(start, Kind.UNTUNED)
 
 
-def tuning_file(folder: Path, task: str, optimizer: str, steps: int) -> Path:
-    """Where the result of tuning a pair is stored."""
-    return folder / f"{safe_name(task)}.{safe_name(optimizer)}.{steps}.json"
+def rate_files(folder: Path | None) -> list[Path]:
+    """Files of tuned rates, those to be preferred first."""
+    return [folder / RATES, SHIPPED] if folder else [SHIPPED]
 
 
-def read_tuning(path: Path) -> dict[str, Any]:
-    """A stored tuning result; a file that is none is refused with a message that names it."""
+def read_rates(path: Path) -> tuple[TunedRate, ...]:
+    """The tuned rates in a file, none if there is no file; one that is damaged is named."""
+    return tuple(TunedRate(*values) for values in _read(path, _RATE))
+
+
+def read_grids(path: Path) -> tuple[GridPoint, ...]:
+    """The rates that were tried, from a file; none if there is no file."""
+    return tuple(GridPoint(*values) for values in _read(path, _POINT))
+
+
+def store(folder: Path, rate: TunedRate, grid: Iterable[GridPoint]) -> None:
+    """Put a tuned rate and its grid into the files of ``folder``, in the place of former ones."""
+    key = rate[:3]
+    points = [point for point in read_grids(folder / GRIDS) if point[:3] != key]
+    _write(folder / GRIDS, GridPoint._fields, [*points, *grid])
+    rates = [other for other in read_rates(folder / RATES) if other[:3] != key]
+    _write(folder / RATES, TunedRate._fields, [*rates, rate])
+
+
+def _positive(text: str) -> float:
+    number = float(text)
+    if not 0 < number < math.inf:
+        raise ValueError(f"{text} is not a rate")
+    return number
+
+
+#: How the columns of the files are read.
+_RATE = {
+    "task": str,
+    "optimizer": str,
+    "steps": int,
+    "lr": _positive,
+    "at_edge": lambda text: bool(int(text)),
+    "runs": int,
+    "first_seed": int,
+    "final_batches": int,
+    "start": float,
+    "start_source": str,
+    "made_with": str,
+}
+_POINT = {
+    "task": str,
+    "optimizer": str,
+    "steps": int,
+    "lr": _positive,
+    "score": float,
+    "diverged": int,
+}
+
+
+def _read(path: Path, columns: dict[str, Any]) -> tuple[tuple[Any, ...], ...]:
     try:
-        stored: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        if stored["format"] != FORMAT or not 0 < float(stored["lr"]) < math.inf:
-            raise ValueError(f"its format is {stored['format']!r} and its lr {stored['lr']!r}")
-    except (ValueError, KeyError, TypeError) as error:
+        stat = path.stat()
+    except FileNotFoundError:
+        return ()
+    return _parsed(path, stat.st_mtime_ns, stat.st_size, tuple(columns.items()))
+
+
+@functools.lru_cache(maxsize=64)
+def _parsed(
+    path: Path, changed: int, size: int, columns: tuple[tuple[str, Any], ...]
+) -> tuple[tuple[Any, ...], ...]:
+    """The lines of a file; read again when it has changed."""
+    number = 0
+    try:
+        lines = csv.reader(io.StringIO(path.read_text(encoding="utf-8")), strict=True)
+        found = []
+        for number, line in enumerate(lines, 1):
+            if number == 1:
+                if line != [name for name, _ in columns]:
+                    raise ValueError("its columns are others")
+                continue
+            found.append(tuple(read(text) for (_, read), text in zip(columns, line, strict=True)))
+    except (ValueError, csv.Error) as error:
         raise ValueError(
-            f"{path} is not a result of tuning ({error}): delete it and tune again"
+            f"{path} does not hold tuned rates (line {number}: {error}): delete it and tune again"
         ) from error
-    return stored
+    return tuple(found)
 
 
-def _stored(optimizer: str, task: str, folder: Path | None) -> Iterator[tuple[int, int, float]]:
-    """Order of preference, number of steps and rate of every stored result for the pair."""
-    for order, place in enumerate([folder, SHIPPED] if folder else [SHIPPED]):
-        for path in sorted(place.glob(f"{safe_name(task)}.{safe_name(optimizer)}.*.json")):
-            stored = read_tuning(path)
-            yield order, int(stored["settings"]["steps"]), float(stored["lr"])
+def _write(path: Path, columns: Iterable[str], lines: Iterable[tuple[Any, ...]]) -> None:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    for line in sorted(lines, key=lambda line: line[:4]):
+        writer.writerow([int(value) if isinstance(value, bool) else value for value in line])
+    write_atomically(path, text.getvalue())
 
 
 def _distance(steps: int, other: int) -> float:

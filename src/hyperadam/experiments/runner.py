@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
 from hyperadam import tasks
 from hyperadam.experiments import timing
-from hyperadam.experiments.atomic import safe_name
-from hyperadam.experiments.cells import Cell, Store
+from hyperadam.experiments.cells import Cell, find_result, run_cell
 from hyperadam.experiments.experiment import Experiment, labels
 from hyperadam.experiments.jobs import Job
-from hyperadam.experiments.results import Result, merge
-from hyperadam.experiments.training import describe
+from hyperadam.experiments.rates import Kind
 from hyperadam.experiments.variant_jobs import VariantJob
 from hyperadam.experiments.variants import VARIANTS
+from hyperadam.files import Damaged
+from hyperadam.results import Result, Store, settings_key
 
 
 class Place(NamedTuple):
@@ -68,20 +68,12 @@ class CellJob(Job):
         return self.cell.work
 
     def compute(self, folder: Path, progress: Callable[[float], None]) -> Result:
-        return Store(folder / "cells").run(self.cell, progress)
+        return run_cell(self.cell, Store(folder / "cells"), progress)
 
     def keep(self, value: Result) -> None:
-        path = Store(self.folder).path(self.cell)
-        if not path.is_file():
-            value.save(path)
-
-
-def parts(cell: Cell) -> list[Cell]:
-    """What a cell is computed as: a large learner's runs one by one, which spreads them over processes, and lets experiments
-    with other numbers of runs share them; else all at once. A run's numbers do not depend on its company."""
-    if tasks.get(cell.task).runs_at_once > 1:
-        return [cell]
-    return [replace(cell, seeds=(seed,)) for seed in cell.seeds]
+        store = Store(self.folder)
+        if store.missing(value.settings, value.seeds):
+            store.add(value)
 
 
 def variant_jobs(experiments: Iterable[Experiment], place: Place) -> list[VariantJob]:
@@ -98,66 +90,86 @@ def variant_jobs(experiments: Iterable[Experiment], place: Place) -> list[Varian
 def cell_jobs(
     experiments: Iterable[Experiment], place: Place, runs: int | None = None
 ) -> list[CellJob]:
-    """The cells that have to be computed, each once, of every optimizer that can be had."""
+    """The runs that have to be computed, each once, of every optimizer that can be had.
+
+    Runs of a large learner are jobs of their own, which spreads them over processes; others are
+    computed together. A run's numbers do not depend on its company. A cell whose file is damaged
+    is left alone: :func:`damaged` names it.
+    """
     store = place.store
     experiments = list(experiments)
     stale = {job.variant.file for job in variant_jobs(experiments, place)}
-    found = {}
+    planned: dict[str, set[int]] = {}
+    jobs = []
+    for cell in _cells(experiments, place, runs):
+        if cell.optimizer.label in VARIANTS and cell.optimizer.name in stale:
+            continue  # weights of other settings are there: the right ones come first
+        settings = cell.settings()
+        here = planned.setdefault(settings_key(settings), set())
+        wanted = [seed for seed in cell.seeds if seed not in here]
+        try:
+            missing = store.missing(settings, wanted)
+        except Damaged:
+            continue
+        here.update(missing)
+        alone = tasks.get(cell.task).runs_at_once == 1
+        groups = [(seed,) for seed in missing] if alone else [missing] if missing else []
+        jobs += [CellJob(replace(cell, seeds=seeds), store.folder) for seeds in groups]
+    return jobs
+
+
+def damaged(
+    experiments: Iterable[Experiment], place: Place, runs: int | None = None
+) -> dict[str, str]:
+    """The cells whose files are damaged, by their label, and what is wrong with each file."""
+    found: dict[str, str] = {}
+    for cell in _cells(experiments, place, runs):
+        try:
+            place.store.missing(cell.settings(), cell.seeds)
+        except Damaged as error:
+            found[CellJob(cell, place.store.folder).label] = str(error)
+    return found
+
+
+def _cells(experiments: Iterable[Experiment], place: Place, runs: int | None) -> Iterator[Cell]:
     for experiment in experiments:
-        for cell in place.cells(experiment, runs):
-            if cell.optimizer.label in VARIANTS and cell.optimizer.name in stale:
-                continue  # weights of other settings are there: the right ones come first
-            for part in parts(cell):
-                path = store.path(part)
-                if not path.is_file():
-                    found[path] = CellJob(part, store.folder)
-    return list(found.values())
+        yield from place.cells(experiment, runs)
+
+
+class Loaded(NamedTuple):
+    """What there is of an experiment.
+
+    Attributes:
+        results: in the order of its cells; of each cell those runs that are there.
+        damaged: what is wrong with the file of a cell, by task, label of the optimizer and steps.
+    """
+
+    results: list[Result]
+    damaged: dict[tuple[str, str, int], str]
 
 
 def load(
     experiment: Experiment, store: Store, quick: bool = False, runs: int | None = None
-) -> list[Result]:
-    """The results of an experiment that are in ``store``, which is the folder ``cells`` of a :class:`Place`, in the order of
-    its cells. Where a cell has been computed with other runs than asked for, the one with the most runs is taken."""
+) -> Loaded:
+    """The results of an experiment that are in ``store``, the folder ``cells`` of a :class:`Place`."""
     folder = store.folder.parent
     place = Place(folder.parent if quick else folder, quick)
-    results = [
-        result
-        for cell in place.cells(experiment, runs)
-        if (result := gather(store, cell)) is not None
-    ]
-    return timing.attach(results, place.time) if experiment.timed else results
-
-
-def gather(store: Store, cell: Cell) -> Result | None:
-    """A cell's result: of the cell itself, of its parts, or else of as many other runs as there are from seed 0 on."""
-    if (whole := store.find(cell)) is not None:
-        return whole
-    found = [result for part in parts(cell) if (result := store.find(part)) is not None]
-    if found:
-        return merge(found)
-    like = _but_seeds(cell)
-    others = []
-    for path in store.folder.glob(
-        f"{safe_name(cell.task)}.{safe_name(cell.optimizer.name)}.{cell.steps}.*.json"
-    ):
-        result = Result.load(path)
-        if result.settings | {"seeds": 0} == like and result.settings["seeds"] == list(
-            range(result.runs)
-        ):
-            others.append(result)
-    if not others:
-        return None
-    most = max(others, key=lambda result: result.runs)
-    return replace(most, label=cell.optimizer.label, lr_source=cell.optimizer.lr_source)
-
-
-def _but_seeds(cell: Cell) -> dict[str, object]:
-    task = tasks.get(cell.task)
-    settings = describe(
-        cell.task, task, cell.optimizer, cell.seeds, cell.steps, cell.final_batches, cell.test
-    )
-    return settings | {"seeds": 0}
+    results, damage = [], {}
+    for cell in place.cells(experiment, runs):
+        try:
+            found = find_result(cell, store)
+        except Damaged as error:
+            damage[cell.task, cell.optimizer.label, cell.steps] = str(error)
+            continue
+        if found is not None:
+            results.append(found)
+    if experiment.timed:
+        try:
+            results = timing.attach(results, place.time)
+        except Damaged as error:
+            for task in experiment.timed:
+                damage |= {(task, label, 1): str(error) for label in experiment.optimizers}
+    return Loaded(results, damage)
 
 
 def unavailable(experiments: Sequence[Experiment], place: Place) -> dict[str, str]:
@@ -172,6 +184,6 @@ def untuned(experiments: Iterable[Experiment], place: Place) -> int:
     """How many cells have a hand-made optimizer whose rate is not tuned."""
     cells = (cell for experiment in experiments for cell in place.cells(experiment))
     return sum(
-        cell.optimizer.baseline is not None and not cell.optimizer.lr_source.startswith("tuned")
+        cell.optimizer.baseline is not None and cell.optimizer.rate.kind is not Kind.TUNED
         for cell in cells
     )

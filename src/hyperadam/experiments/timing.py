@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import statistics
 import time
@@ -16,11 +15,12 @@ from torch import Tensor, nn
 
 from hyperadam import tasks
 from hyperadam.data import draws
-from hyperadam.experiments.atomic import write_text
 from hyperadam.experiments.optimizers import OptimizerSpec
-from hyperadam.experiments.results import Result, settings_key
 from hyperadam.experiments.training import made_with
+from hyperadam.files import Damaged
 from hyperadam.optim.learned import LearnedOptimizer
+from hyperadam.results import Result, settings_key
+from hyperadam.results.sealed import read_sealed, write_sealed
 
 FORMAT = "hyperadam-time/1"
 #: The optimizer whose lowest loss the others are to reach.
@@ -108,21 +108,13 @@ def measure(
         "ratios": _ratios(entries),
         "made_with": made_with("as installed"),
     }
-    write_text(path, json.dumps(record, indent=1, allow_nan=False) + "\n")
+    write_sealed(path, record)
     return record
 
 
 def read(path: Path) -> dict[str, Any]:
-    """What :func:`measure` wrote; a file that is something else is refused with a message that names it."""
-    try:
-        record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        if record["format"] != FORMAT:
-            raise ValueError(f"its format is {record['format']!r}, expected {FORMAT!r}")
-    except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(
-            f"{path} is not a measurement of time ({error}): delete it and measure again"
-        ) from error
-    return record
+    """What :func:`measure` wrote; a file that is something else is refused, and named."""
+    return read_sealed(path, FORMAT)
 
 
 def values(path: Path) -> dict[tuple[str, str, int, str], float]:
@@ -141,6 +133,13 @@ def attach(results: Sequence[Result], path: Path) -> list[Result]:
     if not path.is_file():
         return list(results)
     record = read(path)
+    try:
+        return _attach(results, record)
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise Damaged(f"{path} is damaged: it holds no measurements ({error})") from error
+
+
+def _attach(results: Sequence[Result], record: dict[str, Any]) -> list[Result]:
     found: dict[tuple[str, str, int], dict[str, Tensor]] = {}
     for entry in record["measures"]:
         numbers = torch.tensor(
@@ -154,23 +153,19 @@ def attach(results: Sequence[Result], path: Path) -> list[Result]:
     for (task, label, steps), more in found.items():
         if task in wanted["timed"] and label in wanted["optimizers"]:
             runs = len(next(iter(more.values())))
-            about = wanted["optimizers"][label] | {
-                "task": task,
-                "steps": steps,
-                "seeds": list(range(runs)),
-            }
+            about = wanted["optimizers"][label] | {"task": task, "steps": steps}
             nothing = torch.full((runs,), math.nan)
             with_time.append(
                 Result(
                     about,
-                    label,
-                    "",
+                    tuple(range(runs)),
                     torch.empty(runs, 0),
                     nothing,
                     (None,) * runs,
                     None,
                     record["made_with"],
-                    more,
+                    label,
+                    measures=more,
                 )
             )
     return with_time

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
+import os
 import platform
+import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -16,10 +19,10 @@ from torch import Tensor
 import hyperadam
 from hyperadam import tasks
 from hyperadam.experiments import optimizers
-from hyperadam.experiments.atomic import atomic_write
 from hyperadam.experiments.optimizers import OptimizerSpec
-from hyperadam.experiments.results import Result
 from hyperadam.experiments.steppers import RuleStepper, Stepper
+from hyperadam.files import Damaged, read_checked, write_checked
+from hyperadam.results import Result
 from hyperadam.rules import UpdateRule
 from hyperadam.tasks import Metrics, Task
 
@@ -69,28 +72,33 @@ def train(
         tuning: a folder of tuned learning rates.
         progress: told the share of the work that is done.
         checkpoint: a file to resume from if it is there, and to write every ``interval`` seconds; it stays, complete, when
-            the training is over. A resumed training gives the same numbers to the bit.
+            the training is over. A resumed training gives the same numbers to the bit. Beside it lies the
+            one before it, which serves if the latest is damaged.
         runs_at_once: how many runs advance together; by default as many as :data:`MEMORY` holds.
     """
     name = task if isinstance(task, str) else task.title or type(task).__name__
     learner = tasks.get(task) if isinstance(task, str) else task
     spec = optimizers.find(optimizer, name, steps, tuning)
-    settings = describe(name, learner, spec, seeds, steps, final_batches, test)
+    settings = describe(name, learner, spec, steps, final_batches, test)
+    numbers = tuple(int(seed) for seed in seeds)
+    if not numbers:
+        raise ValueError("seeds is empty, expected one seed a run")
     chunk = runs_at_once or max(1, MEMORY // (learner.p * (spec.state_bytes + 16)))
-    session = _Session(learner, spec, settings, chunk, progress or (lambda share: None))
+    session = _Session(learner, spec, settings, numbers, chunk, progress or (lambda share: None))
     if checkpoint is not None:
         session.keep(checkpoint, interval)
     session.run()
     losses, final_loss, diverged_at, on_test = session.record
     return Result(
         settings,
-        spec.label,
-        spec.lr_source,
+        numbers,
         losses,
         final_loss,
         tuple(None if at < 0 else at for at in diverged_at.tolist()),
-        Metrics(*on_test) if test else None,
+        Metrics(*on_test)._asdict() if test else None,
         made_with(session.backend),
+        spec.label,
+        spec.lr_source,
     )
 
 
@@ -98,16 +106,15 @@ def describe(
     name: str,
     task: Task[Any],
     optimizer: OptimizerSpec,
-    seeds: Sequence[int],
     steps: int,
     final_batches: int | None = None,
     test: bool = False,
 ) -> dict[str, Any]:
-    """All that the numbers of a training depend on, as JSON; refuses what makes no sense."""
-    if steps < 1 or not len(seeds):
-        raise ValueError(
-            f"steps and the number of runs must be at least 1, got {steps} and {len(seeds)}"
-        )
+    """All that the numbers of a run depend on but its seed, as JSON; refuses what makes no sense.
+
+    ``final_batches`` has an entry if they are fewer than the steps, ``test`` if it is asked for."""
+    if steps < 1:
+        raise ValueError(f"steps must be at least 1, got {steps}")
     if final_batches is not None and final_batches < 1:
         raise ValueError(f"final_batches must be at least 1, got {final_batches}")
     if test and not hasattr(task, "test_metrics"):
@@ -117,9 +124,8 @@ def describe(
         "p": task.p,
         **optimizer.settings(),
         "steps": steps,
-        "seeds": [int(seed) for seed in seeds],
-        "final_batches": steps if final_batches is None else min(final_batches, steps),
-        "test": test,
+        **({"final_batches": final_batches} if (final_batches or steps) < steps else {}),
+        **({"test": True} if test else {}),
     }
 
 
@@ -142,12 +148,14 @@ class _Session:
         task: Task[Any],
         spec: OptimizerSpec,
         settings: dict[str, Any],
+        seeds: Sequence[int],
         chunk: int,
         progress: Progress,
     ) -> None:
         self.task, self.spec, self.settings, self.progress = task, spec, settings, progress
-        self.seeds: list[int] = settings["seeds"]
+        self.seeds = list(seeds)
         self.steps: int = settings["steps"]
+        self.final_batches: int = settings.get("final_batches", self.steps)
         self.chunk, self.first, self.step = chunk, 0, 0
         self.backend = "torch"
         runs = len(self.seeds)
@@ -199,11 +207,11 @@ class _Session:
         rows = slice(self.first, self.first + len(seeds))
         alive = self.record.diverged_at[rows] < 0
         if alive.any():
-            final = final_loss(self.task, params, seeds, self.steps, self.settings["final_batches"])
+            final = final_loss(self.task, params, seeds, self.steps, self.final_batches)
             self.record.diverged_at[rows][alive & ~final.isfinite()] = self.steps
             alive &= final.isfinite()
             self.record.final_loss[rows][alive] = final[alive].float()
-            if self.settings["test"]:
+            if self.settings.get("test"):
                 metrics = torch.stack(self.task.test_metrics(params))  # type: ignore[attr-defined]
                 self.record.test[:, rows][:, alive] = metrics[:, alive].float()
         self.progress((self.first + len(seeds)) / len(self.seeds))
@@ -211,42 +219,61 @@ class _Session:
     def _share(self) -> float:
         """The part of all work that is done, a final batch taken for half a step."""
         size = min(self.chunk, len(self.seeds) - self.first)
-        done = self.step / (self.steps + self.settings["final_batches"] / 2)
+        done = self.step / (self.steps + self.final_batches / 2)
         return (self.first + size * done) / len(self.seeds)
 
     def keep(self, path: Path, interval: float) -> None:
         """Resume from ``path`` if it is there, and write it every ``interval`` seconds."""
         self._file, self._interval, self._saved_at = path, interval, time.monotonic()
-        if not path.is_file():
+        damaged = False
+        for file in checkpoint_files(path):
+            if not file.is_file():
+                continue
+            try:
+                content = read_checked(file)
+            except Damaged as error:
+                print(f"hyperadam: {error}", file=sys.stderr, flush=True)
+                damaged = True
+                continue
+            self._take_over(file, content)
+            if damaged:
+                print(f"hyperadam: going on from {file}", file=sys.stderr, flush=True)
             return
+        if damaged:
+            what = f"{self.settings['task']} with {self.spec.label}"
+            print(f"hyperadam: {what} starts anew", file=sys.stderr, flush=True)
+
+    def _take_over(self, path: Path, content: bytes) -> None:
+        """Go on from a checkpoint that is what was written."""
         try:
-            saved = torch.load(path, weights_only=True)
+            saved = torch.load(io.BytesIO(content), weights_only=True)
             settings = json.loads(saved["settings"])
-        except OSError:
-            raise
-        except Exception as error:  # a damaged file fails in torch's reader in many ways
+        except Exception as error:  # another version's file fails in torch's reader in many ways
             raise ValueError(
                 f"{path} is not a checkpoint that can be read: delete it and run again"
             ) from error
-        if settings != self.settings:
-            differ = ", ".join(
-                key for key in self.settings if settings.get(key) != self.settings[key]
-            )
+        mine = self._all_settings()
+        if settings != mine:
+            differ = ", ".join(key for key in mine if settings.get(key) != mine[key])
             raise ValueError(
-                f"{path} is a checkpoint of another training ({differ} differ): delete it or name another file"
+                f"{path} is a checkpoint of another training ({differ} differ): "
+                "delete it or name another file"
             )
         self.record, self.backend = Record(*saved["record"]), saved["backend"]
         self.chunk, self.first, self.step = saved["chunk"], saved["first"], saved["step"]
         self._resume = saved if saved["params"] is not None else None
 
+    def _all_settings(self) -> dict[str, Any]:
+        return self.settings | {"seeds": list(self.seeds)}
+
     def _save(self, stepper: Stepper | None, at_once: bool = False) -> None:
-        """Write the checkpoint if it is time, or the training over."""
+        """Write the checkpoint if it is time, or the training over; the one before it is kept."""
         if self._file is None or not (
             at_once or time.monotonic() - self._saved_at >= self._interval
         ):
             return
         state = {
-            "settings": json.dumps(self.settings),
+            "settings": json.dumps(self._all_settings()),
             "record": list(self.record),
             "backend": self.backend,
             "chunk": self.chunk,
@@ -255,9 +282,16 @@ class _Session:
             "params": stepper and stepper.params,
             "stepper": stepper and stepper.state_dict(),
         }
-        with atomic_write(self._file) as file:
-            torch.save(state, file)
+        latest, previous = checkpoint_files(self._file)
+        if latest.is_file():
+            os.replace(latest, previous)
+        write_checked(latest, lambda file: torch.save(state, file))
         self._saved_at = time.monotonic()
+
+
+def checkpoint_files(path: Path) -> tuple[Path, Path]:
+    """The files of a checkpoint: the latest, and the one before it, should that be damaged."""
+    return path, path.with_name(f"{path.stem}.previous{path.suffix}")
 
 
 @torch.no_grad()

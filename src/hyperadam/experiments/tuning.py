@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from hyperadam.experiments import optimizers
-from hyperadam.experiments.atomic import write_text
-from hyperadam.experiments.cells import Cell, Store
+from hyperadam.experiments import optimizers, rates
+from hyperadam.experiments.cells import Cell, run_cell
 from hyperadam.experiments.optimizers import OptimizerSpec
-from hyperadam.experiments.rates import FORMAT, Rate, starting_rate, tuning_file
-from hyperadam.experiments.results import Result
+from hyperadam.experiments.rates import GridPoint, Kind, TunedRate, starting_rate
+from hyperadam.results import Result, Store
 
 #: The first grid: so many doublings to either side of the starting point.
 SPAN = 3
@@ -39,28 +36,29 @@ class Tuning:
         return self.best.lr
 
     def save(self, folder: Path) -> Path:
-        """Write settings, seeds, grid and result as JSON, where :func:`~.rates.tuned_lr` finds them."""
-        settings = {key: value for key, value in self.best.settings.items() if key != "lr"}
-        record: dict[str, Any] = {
-            "format": FORMAT,
-            "lr": self.lr,
-            "at_edge": self.at_edge,
-            "start": {"lr": self.start, "source": self.start_source},
-            "settings": settings,
-            "grid": [
-                {
-                    "lr": result.lr,
-                    "score": _json(score(result)),
-                    "diverged": result.diverged,
-                    "key": result.key,
-                }
-                for result in self.results
+        """Put the rate and its grid where :func:`~.rates.tuned_lr` finds them; the file of rates."""
+        best = self.best
+        rates.store(
+            folder,
+            TunedRate(
+                task=best.task,
+                optimizer=best.optimizer,
+                steps=best.steps,
+                lr=self.lr,
+                at_edge=self.at_edge,
+                runs=best.runs,
+                first_seed=best.seeds[0],
+                final_batches=best.settings.get("final_batches", best.steps),
+                start=self.start,
+                start_source=self.start_source,
+                made_with=", ".join(f"{name} {best.made_with[name]}" for name in best.made_with),
+            ),
+            [
+                GridPoint(r.task, r.optimizer, r.steps, r.lr, score(r), r.diverged)
+                for r in self.results
             ],
-            "made_with": self.best.made_with,
-        }
-        path = tuning_file(folder, self.best.task, self.best.optimizer, self.best.steps)
-        write_text(path, json.dumps(record, indent=1, allow_nan=False) + "\n")
-        return path
+        )
+        return folder / rates.RATES
 
 
 def score(result: Result) -> float:
@@ -85,10 +83,9 @@ def tune(
     not computed again.
     """
     spec = optimizers.find(optimizer, task, steps)
-    start, usual = Rate(spec.lr, spec.lr_source), 0
-    if (
-        spec.baseline is not None and spec.lr_source != "given"
-    ):  # and not from what an earlier tuning found
+    start, usual = spec.rate, 0
+    # a rate that is given is where to start; one that an earlier tuning found is not
+    if spec.baseline is not None and spec.rate.kind is not Kind.GIVEN:
         start = starting_rate(spec.name, task, steps, spec.baseline.start)
         # on a plateau a low rate looks best from nearby, and one that leaves the plateau lies far off
         usual = 2 * round(math.log2(spec.baseline.start / start.lr))
@@ -97,7 +94,7 @@ def tune(
     def try_at(point: int) -> None:
         lr = float(f"{start.lr * 2 ** (point / 2):.6g}")
         cell = Cell(task, spec.at(lr), tuple(seeds), steps, final_batches)
-        tried[point] = store.run(cell, progress and (lambda share: progress(cell, share)))
+        tried[point] = run_cell(cell, store, progress and (lambda share: progress(cell, share)))
 
     def best() -> int:
         # among equals the nearest to the start; but if every rate diverged, the lowest is the nearest to one that does not
@@ -125,7 +122,3 @@ def tune(
         try_at(point)
     results = tuple(tried[point] for point in sorted(tried))
     return Tuning(start.lr, start.source, results, tried[best()], at_edge)
-
-
-def _json(number: float) -> float | None:
-    return number if math.isfinite(number) else None

@@ -11,10 +11,10 @@ import torch
 
 from hyperadam.experiments.atomic import atomic_write
 from hyperadam.experiments.jobs import Interrupted, Job
-from hyperadam.experiments.results import settings_key
 from hyperadam.experiments.variants import Variant
 from hyperadam.meta import Trainer
 from hyperadam.meta.trainer import Round, Validation
+from hyperadam.results import settings_key
 from hyperadam.weights.loader import SUFFIX, WeightsError, load_rule
 
 #: Seconds for a meta-update, roughly, for each candidate: with detached gradients and through them.

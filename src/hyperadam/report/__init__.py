@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from hyperadam.experiments.atomic import write_text
-from hyperadam.experiments.results import Result
 from hyperadam.report.figures import draw_curves
 from hyperadam.report.page import write_page
 from hyperadam.report.statistics import contrast, summarize
 from hyperadam.report.tables import Table, as_csv, as_markdown, as_records, as_text, tabulate
+from hyperadam.results import Result
 
 __all__ = [
     "Report",

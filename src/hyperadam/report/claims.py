@@ -9,10 +9,10 @@ from enum import Enum
 from typing import NamedTuple
 
 from hyperadam.experiments.experiment import Claim
-from hyperadam.experiments.results import Result
 from hyperadam.report import measures
 from hyperadam.report.statistics import Contrast
 from hyperadam.report.tables import verdict as in_words
+from hyperadam.results import Result
 
 #: Results by task, label of the optimizer, and steps.
 Results = Mapping[tuple[str, str, int], Result]

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hyperadam.experiments.results import Result
 from hyperadam.report.figures import blocks
+from hyperadam.results import Result
 
 #: Points of a curve at most.
 POINTS = 300

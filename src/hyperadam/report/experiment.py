@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from hyperadam.experiments.atomic import write_text
 from hyperadam.experiments.experiment import Experiment
-from hyperadam.experiments.results import Result
+from hyperadam.experiments.runner import Loaded
+from hyperadam.files import write_atomically
 from hyperadam.report import paper
 from hyperadam.report.figures import draw_by_task, draw_panels
 
@@ -23,12 +23,13 @@ NOTE = (
 
 
 def write_experiment(
-    experiment: Experiment, results: Sequence[Result], folder: Path, quick: bool = False
+    experiment: Experiment, loaded: Loaded, folder: Path, quick: bool = False
 ) -> dict[str, Any]:
     """Write ``table.md``, ``table.csv`` and, with matplotlib, ``curves`` (and ``tasks``) as SVG and PNG; the section."""
-    section = paper.section(experiment, results, quick)
-    write_text(folder / "table.md", markdown(section))
-    write_text(folder / "table.csv", as_csv(experiment, section))
+    results = loaded.results
+    section = paper.section(experiment, results, quick, loaded.damaged)
+    write_atomically(folder / "table.md", markdown(section))
+    write_atomically(folder / "table.csv", as_csv(experiment, section))
     panels = []
     for figure in experiment.figures:
         by_label = {
@@ -110,7 +111,7 @@ def as_csv(experiment: Experiment, section: dict[str, Any]) -> str:
                 numbers = [
                     cell.get("runs", 0),
                     cell.get("diverged", 0),
-                    cell.get("mean", ""),
+                    "damaged" if cell.get("damaged") else cell.get("mean", ""),
                     experiment.published.get(key, ""),
                 ]
                 flags = [int(bool(cell.get(flag))) for flag in ("best", "tied", "missing")]
@@ -121,7 +122,7 @@ def as_csv(experiment: Experiment, section: dict[str, Any]) -> str:
 def _text(cell: dict[str, Any]) -> str:
     published = f" ({cell['paper']})" if "paper" in cell else ""
     if cell["missing"]:
-        return f"–{published}"
+        return f"{'damaged' if cell.get('damaged') else '–'}{published}"
     if cell["diverged"]:
         rest = f", else {cell['rest']}" if "rest" in cell else ""
         count = f" in {cell['diverged']} of {cell['runs']}" if cell["failed"] == "diverged" else ""

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from hyperadam.experiments.atomic import atomic_write
-from hyperadam.experiments.results import Result
 from hyperadam.report.statistics import summarize
+from hyperadam.results import Result
 
 #: The width of a line, unless it is to stand out.
 THIN = 1.4

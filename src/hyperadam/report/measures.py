@@ -8,8 +8,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from hyperadam.experiments.results import Result
 from hyperadam.report.statistics import Contrast, Summary, compare, mean, written
+from hyperadam.results import Result
 
 
 class Measure(NamedTuple):
@@ -46,7 +46,7 @@ def values(result: Result, name: str) -> Tensor | None:
     if name == "final_loss":
         found = result.final_loss
     elif name.startswith("test_"):
-        found = getattr(result.test, name.removeprefix("test_"), None)
+        found = (result.test or {}).get(name.removeprefix("test_"))
     else:
         found = result.measures.get(name)
     if found is None:
@@ -65,7 +65,7 @@ def contrast(result: Result, other: Result, name: str) -> Contrast | None:
     mine, theirs = values(result, name), values(other, name)
     if mine is None or theirs is None:
         return None
-    return compare(mine, theirs, paired=result.settings["seeds"] == other.settings["seeds"])
+    return compare(mine, theirs, paired=result.seeds == other.seeds)
 
 
 def better(difference: float, name: str) -> bool:

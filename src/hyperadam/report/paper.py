@@ -7,30 +7,35 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hyperadam.experiments.atomic import safe_name
 from hyperadam.experiments.experiment import Claim, Experiment
-from hyperadam.experiments.rates import SHIPPED, read_tuning
-from hyperadam.experiments.results import Result
+from hyperadam.experiments.rates import GRIDS, RATES, GridPoint, TunedRate, read_grids, read_rates
+from hyperadam.experiments.runner import Loaded
+from hyperadam.files.names import safe_name
 from hyperadam.report import curves, measures
 from hyperadam.report.claims import Judgement, Outcome, Results, Verdict, about, judge
 from hyperadam.report.figures import choose_looks
+from hyperadam.results import Result
 
 #: The paper's rule and ours with bounded decay rates: a claim about one is judged for the other too.
 TWINS = {"hyperadam-paper": "hyperadam", "hyperadam": "hyperadam-paper"}
+#: What is wrong with the file of a cell, by task, label of the optimizer and steps.
+Damage = Mapping[tuple[str, str, int], str]
 #: The experiment whose first table opens the page.
 HEADLINE = "activations"
 
 
 def document(
-    found: Sequence[tuple[Experiment, Sequence[Result]]],
+    found: Sequence[tuple[Experiment, Loaded]],
     tuning: Path | None = None,
     quick: bool = False,
     suite: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Everything that the page shows, from experiments with their results, and the suite's section if there is one."""
-    parts = [section(experiment, results, quick) for experiment, results in found]
+    parts = [
+        section(experiment, loaded.results, quick, loaded.damaged) for experiment, loaded in found
+    ]
     verdicts = [claim["verdict"] for part in parts for claim in part["claims"]]
-    everything = [result for _, results in found for result in results]
+    everything = [result for _, loaded in found for result in loaded.results]
     panels: dict[str, Any] = {}
     for part in parts:
         panels |= part.pop("curves")
@@ -45,7 +50,7 @@ def document(
         "settings": {
             "versions": versions(everything),
             "weights": weights(everything),
-            "rates": rates(everything, [tuning, SHIPPED] if tuning else [SHIPPED]),
+            "rates": rates(everything, tuning),
         },
         "looks": {label: look._asdict() for label, look in choose_looks(everything).items()},
         "curves": panels,
@@ -54,9 +59,13 @@ def document(
 
 
 def section(
-    experiment: Experiment, results: Sequence[Result], quick: bool = False
+    experiment: Experiment,
+    results: Sequence[Result],
+    quick: bool = False,
+    damaged: Damage | None = None,
 ) -> dict[str, Any]:
-    """One experiment: tables, claims, and the curves of every task."""
+    """One experiment: tables, claims, and the curves of every task; ``damaged`` cells are marked."""
+    damaged = damaged or {}
     by_cell: dict[tuple[str, str, int], Result] = {(r.task, r.label, r.steps): r for r in results}
     cells = [(task, steps) for task in experiment.tasks for steps in experiment.steps]
     trained = [r for r in results if r.losses.numel()]  # and not only timed
@@ -96,11 +105,12 @@ def section(
         "short": sum(r.runs < experiment.runs for r in trained),
         "planned_runs": experiment.runs,
         "runs": sorted({r.runs for r in trained}),
-        "seeds": sorted({_ranges(r.settings["seeds"]) for r in trained}),
+        "seeds": sorted({_ranges(r.seeds) for r in trained}),
         "final_batches": sorted({int(r.settings.get("final_batches", r.steps)) for r in trained}),
         "steps": list(experiment.steps),
         "tables": [
-            table(experiment, by_cell, labels, measure) for measure in shown_measures(experiment)
+            table(experiment, by_cell, labels, measure, damaged)
+            for measure in shown_measures(experiment)
         ],
         "claims": [
             _claim(experiment, n, claim, by_cell) for n, claim in enumerate(experiment.claims, 1)
@@ -146,7 +156,11 @@ def columns_of(experiment: Experiment, measure: str) -> list[tuple[str, int]]:
 
 
 def table(
-    experiment: Experiment, results: Results, labels: Sequence[str], measure: str
+    experiment: Experiment,
+    results: Results,
+    labels: Sequence[str],
+    measure: str,
+    damaged: Damage,
 ) -> dict[str, Any]:
     """A row an optimizer, a column a task: our number, the paper's, the winner, and who is not clearly behind it."""
     grid: dict[str, list[Any]] = {label: [] for label in labels}
@@ -165,6 +179,8 @@ def table(
         for label in labels:
             mine = results.get((task, label, steps))
             cell: dict[str, Any] = {"missing": label not in numbers}
+            if reason := damaged.get((task, label, steps)):
+                cell["damaged"] = reason
             if (number := published[label]) is not None:
                 cell["paper"] = measures.write_published(number, measure)
             if label in numbers:
@@ -314,8 +330,11 @@ def weights(results: Iterable[Result]) -> list[dict[str, Any]]:
     return [found[key] for key in sorted(found)]
 
 
-def rates(results: Iterable[Result], folders: Sequence[Path]) -> list[dict[str, Any]]:
-    """The learning rate of every hand-made optimizer on every task, and the grid that it was chosen from."""
+def rates(results: Iterable[Result], folder: Path | None) -> list[dict[str, Any]]:
+    """The learning rate of every hand-made optimizer on every task, and the grid in ``folder``
+    that it was chosen from."""
+    stored = read_rates(folder / RATES) if folder else ()
+    points = read_grids(folder / GRIDS) if folder else ()
     found: dict[tuple[str, int, str], dict[str, Any]] = {}
     for r in results:
         if "weights" not in r.settings and r.losses.numel():
@@ -326,23 +345,23 @@ def rates(results: Iterable[Result], folders: Sequence[Path]) -> list[dict[str, 
                 "lr": r.lr,
                 "source": r.lr_source,
             }
-            found[r.task, r.steps, r.label] = row | _tuning(r, folders)
+            found[r.task, r.steps, r.label] = row | _tuning(r, stored, points)
     return [found[key] for key in sorted(found)]
 
 
-def _tuning(result: Result, folders: Sequence[Path]) -> dict[str, Any]:
+def _tuning(
+    result: Result, stored: Sequence[TunedRate], points: Sequence[GridPoint]
+) -> dict[str, Any]:
     """The stored grid that the result's rate comes from, if there is one."""
-    for folder in folders:
-        for path in sorted(
-            folder.glob(f"{safe_name(result.task)}.{safe_name(result.optimizer)}.*.json")
-        ):
-            stored = read_tuning(path)
-            if stored["lr"] == result.lr:
-                grid = [
-                    [point["lr"], point["score"], point["diverged"]] for point in stored["grid"]
-                ]
-                seeds = _ranges(stored["settings"]["seeds"])
-                return {"grid": grid, "at_edge": stored["at_edge"], "tuning_seeds": seeds}
+    for rate in stored:
+        if (rate.task, rate.optimizer, rate.lr) == (result.task, result.optimizer, result.lr):
+            grid = [
+                [point.lr, point.score if math.isfinite(point.score) else None, point.diverged]
+                for point in points
+                if point[:3] == rate[:3]
+            ]
+            seeds = _ranges(range(rate.first_seed, rate.first_seed + rate.runs))
+            return {"grid": grid, "at_edge": rate.at_edge, "tuning_seeds": seeds}
     return {}
 
 

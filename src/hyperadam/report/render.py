@@ -241,6 +241,8 @@ def _table(part: Mapping[str, Any], table: Mapping[str, Any]) -> str:
 
 def _cell(cell: Mapping[str, Any]) -> str:
     paper = f'<small class="paper">paper {escape(cell["paper"])}</small>' if "paper" in cell else ""
+    if cell.get("damaged"):
+        return f'<td class="missing" title="{escape(cell["damaged"])}">damaged{paper}</td>'
     if cell["missing"]:
         return f'<td class="missing">not measured{paper}</td>'
     if cell["diverged"]:
@@ -284,13 +286,13 @@ def _settings(document: Mapping[str, Any]) -> str:
         ],
     )
     weights = _plain(
-        ("optimizer", "rule", "step size", "configuration", "sha256 of the weights"),
+        ("optimizer", "rule", "step size", "options changed", "sha256 of the weights"),
         [
             (
                 w["optimizer"],
                 w["rule"],
                 f"{w['step_size']:g}",
-                ", ".join(f"{k}={v}" for k, v in w["config"].items()),
+                ", ".join(f"{k}={v}" for k, v in w["config"].items()) or "none",
                 w["sha256"],
             )
             for w in known["weights"]

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from hyperadam.experiments.results import Result
+from hyperadam.results import Result
 
 #: Differences of fewer standard errors than this are called noise.
 CLEAR = 2.0
@@ -46,7 +46,7 @@ def contrast(result: Result, other: Result) -> Contrast:
     return compare(
         result.final_loss,
         other.final_loss,
-        paired=result.settings["seeds"] == other.settings["seeds"],
+        paired=result.seeds == other.seeds,
     )
 
 

@@ -8,8 +8,8 @@ import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from hyperadam.experiments.results import Result
 from hyperadam.report.statistics import Contrast, Summary, contrast, summarize, written
+from hyperadam.results import Result
 
 
 class Row(NamedTuple):
@@ -71,7 +71,7 @@ def tabulate(results: Sequence[Result], reference: str = "adam") -> Table:
             against = contrast(result, other) if other is not None and other is not result else None
             best = len(group) > 1 and summary.mean == lowest < math.inf
             test = (
-                {name: float(x.double().mean()) for name, x in result.test._asdict().items()}
+                {name: float(x.double().mean()) for name, x in result.test.items()}
                 if result.test
                 else {}
             )
