@@ -267,7 +267,8 @@ def run_and_report(
         report = write_report(results, options.out, title, options.against, command)
     print(as_text(report.table))
     if any(row.best for row in report.table.rows):
-        print("* the lowest mean of the task; ± and se are standard errors over runs")
+        print("* the lowest mean of the task; ± is the standard error over runs")
+        print("p is how likely chance alone makes so large a difference; clear is p ≤ .05")
     print(
         f"\n{len(results[0].final_loss)} runs of {options.steps:,} steps each; {clock(time.monotonic() - start)} in all"
     )

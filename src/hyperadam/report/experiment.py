@@ -11,14 +11,16 @@ from typing import Any
 from hyperadam.experiments.experiment import Experiment
 from hyperadam.experiments.runner import Loaded
 from hyperadam.files import write_atomically
-from hyperadam.report import paper
+from hyperadam.report import measures, paper
 from hyperadam.report.figures import draw_by_task, draw_panels
+from hyperadam.report.plain import in_csv, in_markdown
 
 #: With more tasks than this, final losses are also drawn by task.
 MANY = 5
 NOTE = (
-    "Mean ± standard error over runs; the best mean of a column is bold, and ≈ marks those less than two standard errors "
-    "behind it, compared run by run on the same seeds. In brackets the paper's number. – is what has not been computed."
+    "Mean ± standard error over runs; the best mean of a column is bold, and ≈ marks those that are not clearly behind it. "
+    "A difference is clear if a paired t-test over runs of the same seed finds it at 95 % and it is not too small to matter "
+    f"({measures.smallest_in_words()}). In brackets the paper's number. – is what has not been computed."
 )
 
 
@@ -61,7 +63,7 @@ def markdown(section: dict[str, Any]) -> str:
     lines += [f"Made by `{section['command']}`; computed: {paper.extent(section)}.", ""]
     for table in section["tables"]:
         columns = [
-            f"{c['task']}, {c['steps']:,} steps" if c["steps"] > 1 else c["task"]
+            in_markdown(c["task"]) + (f", {c['steps']:,} steps" if c["steps"] > 1 else "")
             for c in table["columns"]
         ]
         title = table["title"][:1].upper() + table["title"][1:]
@@ -71,16 +73,21 @@ def markdown(section: dict[str, Any]) -> str:
             _row(["optimizer", *columns]),
             _row(["---"] * (1 + len(columns))),
         ]
-        lines += [_row([row["optimizer"], *map(_text, row["cells"])]) for row in table["rows"]]
+        lines += [
+            _row([in_markdown(row["optimizer"]), *map(_text, row["cells"])])
+            for row in table["rows"]
+        ]
         lines.append("")
     lines += [NOTE, ""]
     if section["claims"]:
-        lines += ["## What the paper claims", ""]
+        lines += ["## What the paper claims", "", f"{section['chance'].capitalize()}.", ""]
     for claim in section["claims"]:
-        lines.append(f"- {claim['text']} **{claim['verdict'].capitalize()}.** {claim['finding']}")
+        finding = in_markdown(claim["finding"])
+        lines.append(f"- {claim['text']} **{claim['verdict'].capitalize()}.** {finding}")
         if claim["twin"]:
             lines.append(
-                f"  The same said of `{claim['twin']['better']}`: {claim['twin']['verdict']}. {claim['twin']['finding']}"
+                f"  The same said of `{claim['twin']['better']}`: {claim['twin']['verdict']}. "
+                + in_markdown(claim["twin"]["finding"])
             )
     return "\n".join(lines).rstrip("\n") + "\n"
 
@@ -115,7 +122,8 @@ def as_csv(experiment: Experiment, section: dict[str, Any]) -> str:
                     experiment.published.get(key, ""),
                 ]
                 flags = [int(bool(cell.get(flag))) for flag in ("best", "tied", "missing")]
-                writer.writerow([table["measure"], *key[::2], key[1], *numbers, *flags])
+                names = [table["measure"], in_csv(key[0]), key[2], in_csv(key[1])]
+                writer.writerow([*names, *numbers, *flags])
     return text.getvalue()
 
 
@@ -134,4 +142,4 @@ def _text(cell: dict[str, Any]) -> str:
 
 
 def _row(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+    return f"| {' | '.join(cells)} |"

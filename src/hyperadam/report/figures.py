@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from hyperadam.experiments.atomic import atomic_write
+from hyperadam.files.atomic import open_atomically
+from hyperadam.report.plain import in_figure
 from hyperadam.report.statistics import summarize
 from hyperadam.results import Result
 
@@ -121,13 +122,14 @@ def draw_by_task(
                 range(len(tasks)),
                 means,
                 errors,
-                label=label,
+                label=in_figure(label),
                 marker="o",
                 markersize=3,
                 capsize=2,
                 **style,
             )
-        axis.set_xticks(range(len(tasks)), tasks, rotation=30, ha="right", fontsize=8)
+        names = [in_figure(task) for task in tasks]
+        axis.set_xticks(range(len(tasks)), names, rotation=30, ha="right", fontsize=8)
         axis.set(ylabel="final loss")
         axis.grid(alpha=0.25, linewidth=0.6)
         axis.legend(fontsize=8, framealpha=0.85, ncols=2)
@@ -150,7 +152,7 @@ def drawing(size: tuple[float, float], stem: Path) -> Iterator[tuple[Any, list[P
         paths = [stem.with_name(f"{stem.name}.{kind}") for kind in ("svg", "png")]
         yield figure, paths
         for path in paths:
-            with atomic_write(path) as file:
+            with open_atomically(path) as file:
                 figure.savefig(
                     file,
                     format=path.suffix[1:],
@@ -168,7 +170,7 @@ def draw_panel(axis: Any, title: str, results: Sequence[Result], looks: dict[str
         mean = losses.mean(0)
         mean[~mean.isfinite()] = math.nan
         means.append(mean)
-        label = result.label + (
+        label = in_figure(result.label) + (
             f", {result.diverged} of {result.runs} diverged" if result.diverged else ""
         )
         axis.plot(
@@ -181,7 +183,7 @@ def draw_panel(axis: Any, title: str, results: Sequence[Result], looks: dict[str
                 steps[drawn], low[drawn], high[drawn], color=look.colour, alpha=0.15, linewidth=0
             )
     _scale_losses(axis, torch.stack(means))
-    axis.set(title=title, xlabel="step", ylabel="training loss")
+    axis.set(title=in_figure(title), xlabel="step", ylabel="training loss")
     axis.grid(alpha=0.25, linewidth=0.6)
     axis.legend(fontsize=8, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from hyperadam.report.statistics import Contrast, Summary, compare, mean, written
+from hyperadam.report.statistics import MATTERS, Contrast, Summary, compare, mean, written
 from hyperadam.results import Result
 
 
@@ -22,6 +22,9 @@ class Measure(NamedTuple):
     failed: str = "diverged"
     one: str = "run"
 
+
+#: The smallest difference of accuracies that matters: half a percentage point.
+MATTERS_OF_SHARES = 0.005
 
 MEASURES = {
     "final_loss": Measure("final loss"),
@@ -61,16 +64,28 @@ def summarize(numbers: Tensor) -> Summary:
 
 
 def contrast(result: Result, other: Result, name: str) -> Contrast | None:
-    """How two results differ in a measure, run by run where they have the same seeds; ``None`` if one was not measured."""
+    """How two results differ in a measure; ``None`` if it was not measured on one of them."""
     mine, theirs = values(result, name), values(other, name)
     if mine is None or theirs is None:
         return None
-    return compare(mine, theirs, paired=result.seeds == other.seeds)
+    about = describe(name)
+    smallest = MATTERS_OF_SHARES if about.percent else None
+    seeds, other_seeds = result.seeds, other.seeds
+    if len(mine) != len(seeds) or len(theirs) != len(other_seeds):  # one number of all runs
+        seeds, other_seeds = tuple(range(len(mine))), tuple(range(len(theirs)))
+    return compare(mine, theirs, seeds, other_seeds, smallest, about.lower)
 
 
-def better(difference: float, name: str) -> bool:
+def better(difference: Contrast, name: str) -> bool:
     """Whether a difference in the measure is to the good."""
-    return difference < 0 if describe(name).lower else difference > 0
+    return difference.direction == (-1 if describe(name).lower else 1)
+
+
+def smallest_in_words() -> str:
+    """What difference matters, for people to read."""
+    return f"{MATTERS:.0%} of a loss or a time, {100 * MATTERS_OF_SHARES:g} points of an accuracy".replace(
+        "%", " %"
+    )
 
 
 def write(summary: Summary, name: str) -> str:

@@ -14,6 +14,7 @@ from hyperadam.files.names import safe_name
 from hyperadam.report import curves, measures
 from hyperadam.report.claims import Judgement, Outcome, Results, Verdict, about, judge
 from hyperadam.report.figures import choose_looks
+from hyperadam.report.statistics import Contrast, by_chance
 from hyperadam.results import Result
 
 #: The paper's rule and ours with bounded decay rates: a claim about one is judged for the other too.
@@ -42,6 +43,7 @@ def document(
     return {
         "quick": quick,
         "counts": {verdict.value: verdicts.count(verdict.value) for verdict in Verdict},
+        "chance": _chance([pair for part in parts for pair in part.pop("contrasts").items()]),
         "headline": next(
             (part["name"] for part in parts if part["name"] == HEADLINE),
             parts[0]["name"] if parts else None,
@@ -93,6 +95,15 @@ def section(
                     "alt": _alt(task, group),
                 }
             )
+    judgements = [(claim, *_judge(experiment, claim, by_cell)) for claim in experiment.claims]
+    contrasts = {
+        (claim.measure, c.task, c.steps, *sorted((one.better, c.other))): c.contrast
+        for claim, *both in judgements
+        for one in both
+        if one
+        for c in one.comparisons
+        if c.contrast
+    }
     expected = {(task, label, steps) for task, steps in cells for label in experiment.optimizers}
     return {
         "name": experiment.name,
@@ -108,13 +119,13 @@ def section(
         "seeds": sorted({_ranges(r.seeds) for r in trained}),
         "final_batches": sorted({int(r.settings.get("final_batches", r.steps)) for r in trained}),
         "steps": list(experiment.steps),
+        "chance": _chance(list(contrasts.items())),
+        "contrasts": contrasts,
         "tables": [
             table(experiment, by_cell, labels, measure, damaged)
             for measure in shown_measures(experiment)
         ],
-        "claims": [
-            _claim(experiment, n, claim, by_cell) for n, claim in enumerate(experiment.claims, 1)
-        ],
+        "claims": [_claim(experiment, n, judged) for n, judged in enumerate(judgements, 1)],
         "panels": panels,
         "curves": drawn,
     }
@@ -188,11 +199,7 @@ def table(
                 cell["best"] = label == best
                 if best and label != best and mine:
                     difference = measures.contrast(mine, results[task, best, steps], measure)
-                    cell["tied"] = bool(
-                        difference
-                        and math.isfinite(difference.standard_error)
-                        and not difference.clear
-                    )
+                    cell["tied"] = bool(difference and difference.tested and not difference.clear)
             grid[label].append(cell)
     return {
         "measure": measure,
@@ -231,22 +238,42 @@ def _best(numbers: Mapping[str, Any], measure: str) -> str | None:
     )
 
 
-def _claim(experiment: Experiment, number: int, claim: Claim, results: Results) -> dict[str, Any]:
+def _judge(
+    experiment: Experiment, claim: Claim, results: Results
+) -> tuple[Judgement, Judgement | None]:
+    """The judgement of a claim, and of the same claim about the twin of its optimizer."""
     cells = about(claim, experiment.tasks, experiment.steps)
-    judged = judge(claim, results, cells)
     twin = TWINS.get(claim.better)
-    other = (
-        judge(claim, results, cells, twin)
-        if twin in experiment.optimizers and twin not in claim.worse
-        else None
-    )
+    if twin not in experiment.optimizers or twin in claim.worse:
+        return judge(claim, results, cells), None
+    return judge(claim, results, cells), judge(claim, results, cells, twin)
+
+
+def _claim(
+    experiment: Experiment, number: int, judged: tuple[Claim, Judgement, Judgement | None]
+) -> dict[str, Any]:
+    claim, own, twin = judged
     return {
         "id": f"{experiment.name}-claim-{number}",
         "text": claim.text,
         "measure": measures.describe(claim.measure).title,
-        **_judgement(judged),
-        "twin": _judgement(other) if other else None,
+        **_judgement(own),
+        "twin": _judgement(twin) if twin else None,
     }
+
+
+def _chance(contrasts: Sequence[tuple[Any, Contrast]]) -> str:
+    """How many comparisons were tested, are clear, and would look so by chance."""
+    distinct = dict(contrasts)
+    tested = [found for found in distinct.values() if found.tested]
+    significant = sum(found.significant for found in tested)
+    expected = by_chance(tested)
+    return (
+        f"{len(tested)} comparisons were tested and {significant} found a difference; if no "
+        f"optimizer differed from another, about {expected:.{expected < 2:d}f} would have"
+        if tested
+        else "no comparison has runs enough to be tested"
+    )
 
 
 def _judgement(judged: Judgement) -> dict[str, Any]:
@@ -278,13 +305,15 @@ def finding(judged: Judgement) -> str:
     ]
     for outcome, words in (
         (Outcome.WORSE, "clearly worse"),
+        (Outcome.LEVEL, "too close to matter"),
         (Outcome.UNCLEAR, "not clearly different"),
     ):
         if counts[outcome]:
             parts.append(f"{words} in {counts[outcome]} ({_where(judged, outcome)})")
     if counts[Outcome.SINGLE]:
         parts.append(
-            f"one number each, no standard error, in {counts[Outcome.SINGLE]} ({_where(judged, Outcome.SINGLE)})"
+            f"one number each in {counts[Outcome.SINGLE]}, so that nothing is clear "
+            f"({_where(judged, Outcome.SINGLE)})"
         )
     if counts[Outcome.MISSING]:
         parts.append(f"{counts[Outcome.MISSING]} more not measured")
@@ -299,7 +328,8 @@ def _where(judged: Judgement, outcome: Outcome, most: int = 4) -> str:
     for c in judged.comparisons:
         if c.outcome is outcome:
             place = f"{c.other} on {c.task}" + (f" at {c.steps:,} steps" if several_lengths else "")
-            places.append(f"{c.text} than {place}" if outcome is Outcome.SINGLE else place)
+            size = c.text.removesuffix(" (one run)")
+            places.append(f"{size} than {place}" if outcome is Outcome.SINGLE else place)
     return ", ".join(places[:most]) + (
         f" and {len(places) - most} more" if len(places) > most else ""
     )

@@ -11,6 +11,7 @@ from typing import Any
 from hyperadam.report.claims import Verdict
 from hyperadam.report.curves import TAIL
 from hyperadam.report.figures import EXPLODED
+from hyperadam.report.measures import smallest_in_words
 from hyperadam.report.paper import extent
 from hyperadam.report.suite_page import suite_html
 
@@ -63,6 +64,8 @@ def page(document: Mapping[str, Any]) -> str:
         SUITE=suite_html(document["suite"]) if document["suite"] else "",
         SETTINGS=_settings(document),
         BAND=f"{100 - 200 * TAIL:.0f} %",
+        MATTERS=escape(smallest_in_words()),
+        CHANCE=escape(document["chance"]),
     )
 
 

@@ -8,7 +8,8 @@ import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from hyperadam.report.statistics import Contrast, Summary, contrast, summarize, written
+from hyperadam.report.plain import in_csv, in_markdown
+from hyperadam.report.statistics import Contrast, Summary, contrast, in_words, summarize, written
 from hyperadam.results import Result
 
 
@@ -87,26 +88,8 @@ def loss(summary: Summary) -> str:
 
 
 def verdict(against: Contrast | None) -> str:
-    """``17.5 % lower (26 se)``, or that the difference is within noise; nothing where there is nothing to compare."""
-    if against is None:
-        return ""
-    if not math.isfinite(against.difference):
-        return {math.inf: "worse: diverged", -math.inf: "better: the other diverged"}.get(
-            against.difference, "both diverged"
-        )
-    errors = (
-        abs(against.difference) / against.standard_error if against.standard_error > 0 else math.nan
-    )
-    size = f"{abs(against.relative):.1%}".replace("%", " %") + (
-        " lower" if against.difference < 0 else " higher"
-    )
-    if against.relative > 9:
-        size = f"{against.relative:.0f} times higher"
-    if math.isnan(errors):
-        return size if against.difference else "the same"
-    return (
-        f"{size} ({errors:.1f} se)" if against.clear else f"no clear difference ({errors:.1f} se)"
-    )
+    """How a row differs from the reference; nothing where there is nothing to compare."""
+    return in_words(against) if against else ""
 
 
 def as_text(table: Table) -> str:
@@ -127,11 +110,12 @@ def as_text(table: Table) -> str:
 
 def as_markdown(table: Table) -> str:
     """A Markdown table; the best of a task is bold."""
-    lines = [table.header, ["---"] * len(table.header)]
+    lines = [[in_markdown(title) for title in table.header], ["---"] * len(table.header)]
     for row in table.rows:
         cells = table.cells(row)
+        cells = [in_markdown(cell) for cell in cells]
         cells[3] = f"**{cells[3]}**" if row.best else cells[3]
-        lines.append([cell.replace("|", "\\|") for cell in cells])
+        lines.append(cells)
     return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
 
 
@@ -155,9 +139,8 @@ def as_records(table: Table) -> list[dict[str, Any]]:
         }
         if table.reference:
             record["difference"] = _finite(against.difference) if against else None
-            record["difference_standard_error"] = (
-                _finite(against.standard_error) if against else None
-            )
+            record["p"] = _finite(against.p) if against else None
+            record["pairs"] = against.pairs if against else None
         records.append(record)
     return records
 
@@ -168,7 +151,8 @@ def as_csv(table: Table) -> str:
     text = io.StringIO()
     writer = csv.DictWriter(text, list(records[0]) if records else [], lineterminator="\n")
     writer.writeheader()
-    writer.writerows(records)
+    for record in records:
+        writer.writerow({k: in_csv(v) if isinstance(v, str) else v for k, v in record.items()})
     return text.getvalue()
 
 
