@@ -13,6 +13,7 @@ from hyperadam.experiments.specs import EXPERIMENTS
 from hyperadam.files import write_atomically
 from hyperadam.report.experiment import write_experiment
 from hyperadam.report.paper import document, extent
+from hyperadam.report.quotes import Numbers, refresh
 from hyperadam.report.render import page
 from hyperadam.report.suite import write_suite
 
@@ -23,6 +24,7 @@ EXAMPLES = """
   hyperadam report
   hyperadam report --results my-results --out page.html
   hyperadam report --quick
+  hyperadam report --quote README.md docs/findings.md
 
 The page holds every table, figure and claim of the paper with what `hyperadam reproduce` has measured so far. It is one file
 that loads nothing from anywhere; what is not measured is shown as such. Tables and figures of every experiment are written
@@ -47,6 +49,14 @@ def add(commands: Commands) -> None:
     )
     parser.add_argument(
         "--quick", action="store_true", help="from what `hyperadam reproduce --quick` measured"
+    )
+    parser.add_argument(
+        "--quote",
+        type=Path,
+        nargs="+",
+        default=[],
+        metavar="FILE",
+        help="Markdown files: write the numbers that they quote anew",
     )
     parser.set_defaults(run=run)
 
@@ -81,6 +91,14 @@ def run(options: argparse.Namespace) -> None:
         "claims   " + ", ".join(f"{count} {verdict}" for verdict, count in made["counts"].items())
     )
     print(f"page     {out}")
+    numbers = Numbers(found) if options.quote else None
+    for path in options.quote:
+        assert numbers is not None
+        before = path.read_text(encoding="utf-8")
+        after = refresh(before, numbers)
+        if after != before:
+            write_atomically(path, after)
+        print(f"quotes   {path}  {'as they were' if after == before else 'written anew'}")
 
 
 def _suite(options: argparse.Namespace, folder: Path) -> dict[str, Any] | None:

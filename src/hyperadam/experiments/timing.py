@@ -145,9 +145,10 @@ def _attach(results: Sequence[Result], record: dict[str, Any]) -> list[Result]:
         numbers = torch.tensor(
             [math.inf if x is None else x for x in entry["values"]], dtype=torch.float64
         )
-        found.setdefault((entry["task"], entry["optimizer"], entry["steps"]), {})[
-            entry["measure"]
-        ] = numbers
+        here = found.setdefault((entry["task"], entry["optimizer"], entry["steps"]), {})
+        here[entry["measure"]] = numbers
+        if entry.get("step") is not None:
+            here["steps_to_loss"] = torch.tensor([entry["step"]], dtype=torch.float64)
     with_time = [replace(r, measures=found.pop((r.task, r.label, r.steps), {})) for r in results]
     wanted = record["settings"]
     for (task, label, steps), more in found.items():

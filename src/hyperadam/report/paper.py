@@ -43,7 +43,7 @@ def document(
     return {
         "quick": quick,
         "counts": {verdict.value: verdicts.count(verdict.value) for verdict in Verdict},
-        "chance": _chance([pair for part in parts for pair in part.pop("contrasts").items()]),
+        "chance": chance([pair for part in parts for pair in part.pop("contrasts").items()]),
         "headline": next(
             (part["name"] for part in parts if part["name"] == HEADLINE),
             parts[0]["name"] if parts else None,
@@ -119,7 +119,7 @@ def section(
         "seeds": sorted({_ranges(r.seeds) for r in trained}),
         "final_batches": sorted({int(r.settings.get("final_batches", r.steps)) for r in trained}),
         "steps": list(experiment.steps),
-        "chance": _chance(list(contrasts.items())),
+        "chance": chance(list(contrasts.items())),
         "contrasts": contrasts,
         "tables": [
             table(experiment, by_cell, labels, measure, damaged)
@@ -262,7 +262,7 @@ def _claim(
     }
 
 
-def _chance(contrasts: Sequence[tuple[Any, Contrast]]) -> str:
+def chance(contrasts: Sequence[tuple[Any, Contrast]]) -> str:
     """How many comparisons were tested, are clear, and would look so by chance."""
     distinct = dict(contrasts)
     tested = [found for found in distinct.values() if found.tested]
