@@ -11,7 +11,7 @@ import torch
 from hyperadam.experiments.experiment import Claim
 from hyperadam.report.claims import Outcome, Verdict, about, judge
 from hyperadam.report.measures import values
-from hyperadam.report.paper import finding
+from hyperadam.report.section import finding
 from hyperadam.results import Result
 
 from ..experiments.tiny import result

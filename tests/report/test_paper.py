@@ -16,6 +16,7 @@ from hyperadam.report import curves
 from hyperadam.report.experiment import markdown
 from hyperadam.report.paper import document
 from hyperadam.report.render import ON_DARK, SIGNS, page
+from hyperadam.report.section import Entry
 from hyperadam.report.statistics import summarize
 from hyperadam.report.tables import loss
 from hyperadam.results import Store
@@ -53,7 +54,7 @@ def test_cells_with_fewer_runs_are_told() -> None:
     fewer = [
         make(r.task, r.label, r.steps, 5) if r.label == "adam" else r for r in results(ACTIVATIONS)
     ]
-    (part,) = document([(ACTIVATIONS, loaded(fewer))])["experiments"]
+    (part,) = document([(ACTIVATIONS, loaded(fewer))]).sections
     assert "computed: 44 of 44 cells, 4 of them with fewer than 20 runs." in markdown(part)
     assert "Measured so far: 44 of 44 cells, 4 of them with fewer than 20 runs." in page(
         document([(ACTIVATIONS, loaded(fewer))])
@@ -103,22 +104,23 @@ def test_winner_ties_and_divergence_are_marked() -> None:
         optimizers=("adam", "sgd", "dm", "rnnprop"),
         steps=(10,),
     )
-    (part,) = document([(small, loaded(found))])["experiments"]
-    cells = {row["optimizer"]: row["cells"][0] for row in part["tables"][0]["rows"]}
-    assert [cells[label].get("best") for label in small.optimizers] == [True, False, False, None]
-    assert [cells[label].get("tied") for label in small.optimizers] == [None, True, False, None]
-    assert cells["rnnprop"] == {"missing": True}
+    (part,) = document([(small, loaded(found))]).sections
+    entries = {row.optimizer: row.entries[0] for row in part.tables[0].rows}
+    assert [entries[label].best for label in small.optimizers] == [True, False, False, False]
+    assert [entries[label].tied for label in small.optimizers] == [False, True, False, False]
+    assert entries["rnnprop"] == Entry()
+    assert entries["rnnprop"].missing
 
 
 def test_an_optimizer_that_diverged_never_wins() -> None:
     found = [make("t", "adam", 10, 3), make("t", "hyperadam", 10, 3, diverged=1)]
     small = bare(tasks=("t",), optimizers=("adam", "hyperadam"), steps=(10,))
-    (part,) = document([(small, loaded(found))])["experiments"]
-    cells = {row["optimizer"]: row["cells"][0] for row in part["tables"][0]["rows"]}
-    assert cells["adam"]["best"]
-    assert not cells["hyperadam"]["best"]
-    assert cells["hyperadam"]["diverged"] == 1
-    assert "±" in cells["hyperadam"]["rest"]
+    (part,) = document([(small, loaded(found))]).sections
+    entries = {row.optimizer: row.entries[0] for row in part.tables[0].rows}
+    assert entries["adam"].best
+    assert not entries["hyperadam"].best
+    assert entries["hyperadam"].diverged == 1
+    assert "±" in entries["hyperadam"].rest
 
 
 def test_test_metrics_have_tables_of_their_own() -> None:
@@ -131,11 +133,11 @@ def test_test_metrics_have_tables_of_their_own() -> None:
         test=True,
         published={("t", "adam", 10, "test_top1"): 0.985},
     )
-    (part,) = document([(small, loaded(results(small)))])["experiments"]
-    assert [table["measure"] for table in part["tables"]] == ["test_loss", "test_top1", "test_top2"]
-    accuracy = part["tables"][1]["rows"][0]["cells"][0]
-    assert accuracy["paper"] == "98.50 %"
-    assert accuracy["text"].endswith(" %")
+    (part,) = document([(small, loaded(results(small)))]).sections
+    assert [table.measure for table in part.tables] == ["test_loss", "test_top1", "test_top2"]
+    accuracy = part.tables[1].rows[0].entries[0]
+    assert accuracy.paper == "98.50 %"
+    assert accuracy.text.endswith(" %")
 
 
 def test_no_results_at_all() -> None:
@@ -203,9 +205,9 @@ def test_sixty_panels_stay_small() -> None:
 
 def test_verdicts_and_colours_are_complete() -> None:
     made = document([(ACTIVATIONS, loaded(FOUND))])
-    assert set(made["counts"]) == set(SIGNS)
-    assert set(OPTIMIZERS) <= set(made["looks"])
-    dark = [ON_DARK.get(look["colour"], look["colour"]) for look in made["looks"].values()]
+    assert set(made.counts) == set(SIGNS)
+    assert set(OPTIMIZERS) <= set(made.looks)
+    dark = [ON_DARK.get(look.colour, look.colour) for look in made.looks.values()]
     assert "#000000" not in dark
 
 
@@ -227,9 +229,9 @@ def test_times_stand_apart_from_training() -> None:
         measures={"seconds_per_step": torch.rand(15)},
     )
     made = document([(timed, loaded([*trained, alone]))])
-    (part,) = made["experiments"]
-    assert part["runs"] == [3], "rounds of timing are no runs"
-    assert [row["task"] for row in made["settings"]["rates"]] == ["t"]
+    (part,) = made.sections
+    assert part.runs == [3], "rounds of timing are no runs"
+    assert [rate.task for rate in made.rates] == ["t"]
     text = parts(page(made)).text
     assert "over 15 rounds" in text
     assert "never there" in text

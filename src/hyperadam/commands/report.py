@@ -12,7 +12,7 @@ from hyperadam.experiments.runner import Place, load
 from hyperadam.experiments.specs import EXPERIMENTS
 from hyperadam.files import write_atomically
 from hyperadam.report.experiment import write_experiment
-from hyperadam.report.paper import document, extent
+from hyperadam.report.paper import document
 from hyperadam.report.quotes import Numbers, refresh
 from hyperadam.report.render import page
 from hyperadam.report.suite import write_suite
@@ -85,11 +85,9 @@ def run(options: argparse.Namespace) -> None:
     suite = None if options.quick else _suite(options, folder / "suite")
     made = document(found, folder / "tuning", options.quick, suite)
     write_atomically(out, page(made))
-    for part in made["experiments"]:
-        print(f"{part['name']:20} {len(part['claims']):2} claims  {extent(part)}")
-    print(
-        "claims   " + ", ".join(f"{count} {verdict}" for verdict, count in made["counts"].items())
-    )
+    for part in made.sections:
+        print(f"{part.name:20} {len(part.claims):2} claims  {part.extent}")
+    print("claims   " + ", ".join(f"{n} {verdict.value}" for verdict, n in made.counts.items()))
     print(f"page     {out}")
     numbers = Numbers(found) if options.quote else None
     for path in options.quote:

@@ -26,7 +26,6 @@ from hyperadam.experiments.specs import EXPERIMENTS, find_experiment
 from hyperadam.experiments.variants import VARIANTS
 from hyperadam.files import Lock
 from hyperadam.report.experiment import write_experiment
-from hyperadam.report.paper import extent
 
 if TYPE_CHECKING:
     from hyperadam.commands.common import Commands
@@ -191,4 +190,4 @@ def write_all(options: argparse.Namespace, experiments: Sequence[Experiment], pl
         )
         diverged = sum(result.diverged for result in loaded.results)
         runs = f", runs diverged: {diverged}" if diverged else ""
-        print(f"{experiment.name:20} {extent(section)}{runs}  {folder / 'table.md'}", flush=True)
+        print(f"{experiment.name:20} {section.extent}{runs}  {folder / 'table.md'}", flush=True)

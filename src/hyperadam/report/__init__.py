@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from hyperadam.experiments.atomic import write_text
+from hyperadam.files import write_atomically
 from hyperadam.report.figures import draw_curves
-from hyperadam.report.page import write_page
+from hyperadam.report.render import embedded, fill
 from hyperadam.report.statistics import contrast, summarize
 from hyperadam.report.tables import Table, as_csv, as_markdown, as_records, as_text, tabulate
 from hyperadam.results import Result
@@ -58,17 +58,26 @@ def write_report(
         if error.name != "matplotlib":
             raise
         figure = None
-    write_text(folder / "table.md", as_markdown(table))
-    write_text(folder / "table.csv", as_csv(table))
+    write_atomically(folder / "table.md", as_markdown(table))
+    write_atomically(folder / "table.csv", as_csv(table))
     summary = {
         "title": title,
         "command": command,
         "reference": table.reference,
         "rows": as_records(table),
     }
-    write_text(folder / "summary.json", json.dumps(summary, indent=1, allow_nan=False) + "\n")
+    write_atomically(folder / "summary.json", json.dumps(summary, indent=1, allow_nan=False) + "\n")
     runs, steps = ({getattr(result, name) for result in results} for name in ("runs", "steps"))
     sizes = f"{' or '.join(map(str, sorted(runs)))} runs of {' or '.join(f'{n:,}' for n in sorted(steps))} steps each."
     again = [f"Made by: {command}"] if command else []
-    write_page(folder / "index.html", title, sizes, table, figure, [*NOTES, *again])
+    page = fill(
+        "comparison.html",
+        title=title,
+        summary=sizes,
+        table=table,
+        figure=embedded(figure) if figure else "",
+        tasks=", ".join(dict.fromkeys(row.result.task for row in table.rows)),
+        notes=[*NOTES, *again],
+    )
+    write_atomically(folder / "index.html", page)
     return Report(table, folder / "index.html", figure, folder / "summary.json")

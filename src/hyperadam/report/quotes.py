@@ -27,7 +27,8 @@ from torch import Tensor
 
 from hyperadam.experiments.experiment import Experiment
 from hyperadam.experiments.runner import Loaded
-from hyperadam.report import measures, paper
+from hyperadam.report import measures
+from hyperadam.report.section import Section, chance, section
 from hyperadam.report.statistics import Contrast, mean
 from hyperadam.results import Result
 
@@ -69,7 +70,7 @@ class Numbers:
 
     def __init__(self, found: Sequence[tuple[Experiment, Loaded]]) -> None:
         self.experiments = {experiment.name: (experiment, loaded) for experiment, loaded in found}
-        self._sections: dict[str, dict[str, Any]] = {}
+        self._sections: dict[str, Section] = {}
 
     def result(self, task: str, label: str, steps: int, experiment: str | None = None) -> Result:
         """The result of a cell, where it has the most runs unless the experiment is named."""
@@ -102,14 +103,17 @@ class Numbers:
 
     def verdict(self, name: str, number: int, twin: bool = False) -> str:
         """The verdict on an experiment's claim, counted from 1."""
-        claim = self.section(name)["claims"][number - 1]
-        return str((claim["twin"] if twin else claim)["verdict"])
+        claim = self.section(name).claims[number - 1]
+        found = claim.twin if twin else claim.own
+        if found is None:
+            raise ValueError(f"claim {number} of {name} is about no optimizer that has a twin")
+        return found.verdict.value
 
-    def section(self, name: str) -> dict[str, Any]:
+    def section(self, name: str) -> Section:
         """An experiment with its tables and claims."""
         if name not in self._sections:
             experiment, loaded = self.experiments[name]
-            self._sections[name] = paper.section(experiment, loaded.results)
+            self._sections[name] = section(experiment, loaded.results)
         return self._sections[name]
 
 
@@ -252,15 +256,15 @@ def _claims(numbers: Numbers) -> str:
         ["the paper says", "verdict", "the same said of `hyperadam`", "experiment"],
         ["---"] * 4,
     ]
-    chances = []
+    contrasts: dict[Any, Contrast] = {}
     for name in numbers.experiments:
-        section = numbers.section(name)
-        for claim in section["claims"]:
-            twin = claim["twin"]["verdict"] if claim["twin"] else ""
-            lines.append([claim["text"], claim["verdict"], twin, f"`{name}`"])
-        chances += list(section["contrasts"].items())
+        made = numbers.section(name)
+        for claim in made.claims:
+            twin = claim.twin.verdict.value if claim.twin else ""
+            lines.append([claim.text, claim.own.verdict.value, twin, f"`{name}`"])
+        contrasts |= made.contrasts
     table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-    return f"{table}\n\nBehind these verdicts {paper.chance(chances)}."
+    return f"{table}\n\nBehind these verdicts {chance(contrasts)}."
 
 
 #: What stands between the marks, by name.
