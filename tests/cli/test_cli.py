@@ -16,7 +16,7 @@ import torch
 from hyperadam import HyperAdamRule, data, tasks
 from hyperadam.cli import COMMANDS, main
 from hyperadam.commands import common, demo
-from hyperadam.experiments import rates
+from hyperadam.experiments.training import rates
 
 from ..experiments.tiny import NoisyBowl, stored
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from hyperadam.cli import main
-from hyperadam.experiments.runner import Place
-from hyperadam.experiments.specs import EXPERIMENTS
+from hyperadam.experiments.paper.runner import Place
+from hyperadam.experiments.paper.specs import EXPERIMENTS
 
 from ..report.synthetic import make
 

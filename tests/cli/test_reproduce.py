@@ -17,8 +17,8 @@ import torch
 
 import hyperadam
 from hyperadam.cli import main
-from hyperadam.experiments.experiment import Claim, Experiment, Figure
-from hyperadam.experiments.specs import EXPERIMENTS
+from hyperadam.experiments.paper.experiment import Claim, Experiment, Figure
+from hyperadam.experiments.paper.specs import EXPERIMENTS
 from hyperadam.results import archive
 
 from ..experiments.tiny import NoisyBowl, stored
@@ -155,8 +155,8 @@ def test_tune_all_then_reproduce(
 SLOW = """
 import time
 from hyperadam import tasks
-from hyperadam.experiments import specs
-from hyperadam.experiments.experiment import Experiment
+from hyperadam.experiments.paper import specs
+from hyperadam.experiments.paper.experiment import Experiment
 from tests.experiments.tiny import NoisyBowl
 
 class Slow(NoisyBowl):

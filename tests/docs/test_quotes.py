@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from hyperadam.experiments.runner import Place, load
-from hyperadam.experiments.specs import EXPERIMENTS
+from hyperadam.experiments.paper.runner import Place, load
+from hyperadam.experiments.paper.specs import EXPERIMENTS
 from hyperadam.report.quotes import BLOCK, QUOTE, Numbers, quote, refresh, unquoted
 
 ROOT = Path(__file__).parents[2]

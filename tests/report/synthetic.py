@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
-from hyperadam.experiments.experiment import Claim, Experiment, Figure
-from hyperadam.experiments.runner import Loaded
+from hyperadam.experiments.paper.experiment import Claim, Experiment, Figure
+from hyperadam.experiments.paper.runner import Loaded
 from hyperadam.results import Result
 
 OPTIMIZERS = (

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from hyperadam.experiments.experiment import Claim
+from hyperadam.experiments.paper.experiment import Claim
 from hyperadam.report.claims import Outcome, Verdict, about, judge
 from hyperadam.report.measures import values
 from hyperadam.report.section import finding

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from hyperadam.experiments import rates
-from hyperadam.experiments.rates import GridPoint, TunedRate
+from hyperadam.experiments.training import rates
+from hyperadam.experiments.training.rates import GridPoint, TunedRate
 from hyperadam.report import curves
 from hyperadam.report.experiment import markdown
 from hyperadam.report.paper import document

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hyperadam.experiments.experiment import Figure
+from hyperadam.experiments.paper.experiment import Figure
 from hyperadam.report import write_report
 from hyperadam.report.experiment import write_experiment
 from hyperadam.report.paper import document

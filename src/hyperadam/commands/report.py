@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from hyperadam.commands import common
 from hyperadam.experiments.jobs import Failure
-from hyperadam.experiments.runner import Place, load
-from hyperadam.experiments.specs import EXPERIMENTS
+from hyperadam.experiments.paper.runner import Place, load
+from hyperadam.experiments.paper.specs import EXPERIMENTS
 from hyperadam.files import write_atomically
 from hyperadam.report.experiment import write_experiment
 from hyperadam.report.paper import document

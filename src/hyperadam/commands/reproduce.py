@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hyperadam.commands import common
-from hyperadam.experiments import timing
-from hyperadam.experiments.experiment import Experiment, resolve
 from hyperadam.experiments.jobs import Failure
-from hyperadam.experiments.runner import (
+from hyperadam.experiments.paper import timing
+from hyperadam.experiments.paper.experiment import Experiment, resolve
+from hyperadam.experiments.paper.runner import (
     CellJob,
     Place,
     cell_jobs,
@@ -22,8 +22,8 @@ from hyperadam.experiments.runner import (
     untuned,
     variant_jobs,
 )
-from hyperadam.experiments.specs import EXPERIMENTS, find_experiment
-from hyperadam.experiments.variants import VARIANTS
+from hyperadam.experiments.paper.specs import EXPERIMENTS, find_experiment
+from hyperadam.experiments.paper.variants import VARIANTS
 from hyperadam.files import Lock
 from hyperadam.report.experiment import write_experiment
 

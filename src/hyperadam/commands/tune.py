@@ -18,8 +18,8 @@ from hyperadam.experiments import (
     tune,
     tuned_lr,
 )
-from hyperadam.experiments.bulk import tuning_jobs
-from hyperadam.experiments.specs import EXPERIMENTS
+from hyperadam.experiments.paper.specs import EXPERIMENTS
+from hyperadam.experiments.tuning.bulk import tuning_jobs
 from hyperadam.files import Lock
 
 if TYPE_CHECKING:

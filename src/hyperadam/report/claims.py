@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple
 
-from hyperadam.experiments.experiment import Claim
+from hyperadam.experiments.paper.experiment import Claim
 from hyperadam.report import measures
 from hyperadam.report.statistics import Contrast, in_words
 from hyperadam.results import Result

@@ -7,8 +7,8 @@ import io
 from collections.abc import Sequence
 from pathlib import Path
 
-from hyperadam.experiments.experiment import Experiment
-from hyperadam.experiments.runner import Loaded
+from hyperadam.experiments.paper.experiment import Experiment
+from hyperadam.experiments.paper.runner import Loaded
 from hyperadam.files import write_atomically
 from hyperadam.report import measures
 from hyperadam.report.figures import draw_by_task, draw_panels

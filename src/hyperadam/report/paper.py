@@ -8,8 +8,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from hyperadam.experiments.experiment import Experiment
-from hyperadam.experiments.rates import (
+from hyperadam.experiments.paper.experiment import Experiment
+from hyperadam.experiments.paper.runner import Loaded
+from hyperadam.experiments.training.rates import (
     GRIDS,
     RATES,
     GridPoint,
@@ -17,7 +18,6 @@ from hyperadam.experiments.rates import (
     read_grids,
     read_rates,
 )
-from hyperadam.experiments.runner import Loaded
 from hyperadam.report.claims import Verdict
 from hyperadam.report.figures import Look, choose_looks
 from hyperadam.report.section import Section, chance, ranges, section

@@ -25,8 +25,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hyperadam.experiments.experiment import Experiment
-from hyperadam.experiments.runner import Loaded
+from hyperadam.experiments.paper.experiment import Experiment
+from hyperadam.experiments.paper.runner import Loaded
 from hyperadam.report import measures
 from hyperadam.report.section import Section, chance, section
 from hyperadam.report.statistics import Contrast, mean

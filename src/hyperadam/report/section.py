@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from hyperadam.experiments.experiment import Claim, Experiment
+from hyperadam.experiments.paper.experiment import Claim, Experiment
 from hyperadam.files.names import safe_name
 from hyperadam.report import curves, measures
 from hyperadam.report.claims import Judgement, Outcome, Results, Verdict, about, judge

@@ -13,12 +13,13 @@ import torch
 from torch import Tensor, nn
 
 from hyperadam import DMRule, HyperAdamRule, RNNpropRule, data
-from hyperadam.experiments import train, training
-from hyperadam.experiments.optimizers import find
+from hyperadam.experiments import train
+from hyperadam.experiments.training import session as training
+from hyperadam.experiments.training.optimizers import find
 from hyperadam.files import read_checked, write_checked
 from hyperadam.results import Result, Store
 
-from .tiny import NoisyBowl, Trap
+from ..tiny import NoisyBowl, Trap
 
 pytestmark = pytest.mark.usefixtures("tiny")
 

@@ -7,10 +7,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from hyperadam.experiments import optimizers, variants
-from hyperadam.experiments.cells import Cell
-from hyperadam.experiments.optimizers import OptimizerSpec
-from hyperadam.experiments.rates import TUNING, Kind, Rate
+from hyperadam.experiments.paper import variants
+from hyperadam.experiments.training import optimizers
+from hyperadam.experiments.training.cells import Cell
+from hyperadam.experiments.training.optimizers import OptimizerSpec
+from hyperadam.experiments.training.rates import TUNING, Kind, Rate
 from hyperadam.weights.loader import SUFFIX, WeightsError
 
 #: The untrained start, at the rate that meta-training really starts from: the rule's own times the sum of the weights there.

@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hyperadam.experiments import optimizers, rates
-from hyperadam.experiments.cells import Cell, run_cell
-from hyperadam.experiments.optimizers import OptimizerSpec
-from hyperadam.experiments.rates import GridPoint, Kind, TunedRate, starting_rate
+from hyperadam.experiments.training import optimizers, rates
+from hyperadam.experiments.training.cells import Cell, run_cell
+from hyperadam.experiments.training.optimizers import OptimizerSpec
+from hyperadam.experiments.training.rates import GridPoint, Kind, TunedRate, starting_rate
 from hyperadam.results import Result, Store
 
 #: The first grid: so many doublings to either side of the starting point.
@@ -36,7 +36,7 @@ class Tuning:
         return self.best.lr
 
     def save(self, folder: Path) -> Path:
-        """Put the rate and its grid where :func:`~.rates.tuned_lr` finds them; the file of rates."""
+        """Put the rate and its grid where :func:`hyperadam.experiments.training.rates.tuned_lr` finds them; the file of rates."""
         best = self.best
         rates.store(
             folder,

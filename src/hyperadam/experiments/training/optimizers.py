@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from hyperadam.experiments.rates import Kind, Rate, default_rate
-from hyperadam.experiments.steppers import RuleStepper, Stepper, TorchStepper
+from hyperadam.experiments.training.rates import Kind, Rate, default_rate
+from hyperadam.experiments.training.steppers import RuleStepper, Stepper, TorchStepper
 from hyperadam.rules import RULES, UpdateRule
 from hyperadam.weights.loader import SHIPPED, SUFFIX, check_finite, list_weights, load_rule
 

@@ -11,7 +11,7 @@ import torch
 
 from hyperadam.experiments.atomic import atomic_write
 from hyperadam.experiments.jobs import Interrupted, Job
-from hyperadam.experiments.variants import Variant
+from hyperadam.experiments.paper.variants import Variant
 from hyperadam.meta import Trainer
 from hyperadam.meta.trainer import Round, Validation
 from hyperadam.results import settings_key

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from hyperadam import tasks
 from hyperadam.data import draws
-from hyperadam.experiments.optimizers import OptimizerSpec
 from hyperadam.experiments.training import made_with
+from hyperadam.experiments.training.optimizers import OptimizerSpec
 from hyperadam.files import Damaged
 from hyperadam.optim.learned import LearnedOptimizer
 from hyperadam.results import Result, settings_key

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import difflib
 
-from hyperadam.experiments.experiment import UNTRAINED, Claim, Experiment, Figure
-from hyperadam.experiments.optimizers import BASELINES
-from hyperadam.experiments.variants import CANDIDATES
+from hyperadam.experiments.paper.experiment import UNTRAINED, Claim, Experiment, Figure
+from hyperadam.experiments.paper.variants import CANDIDATES
+from hyperadam.experiments.training.optimizers import BASELINES
 
 __all__ = ["EXPERIMENTS", "Claim", "Experiment", "Figure", "find_experiment"]
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 import hyperadam
 from hyperadam import DMRule, HyperAdamRule, RNNpropRule, UpdateRule
 from hyperadam.experiments import BASELINES, OptimizerSpec, find, names, weights_sha256
-from hyperadam.experiments.steppers import RuleStepper
+from hyperadam.experiments.training.steppers import RuleStepper
 from hyperadam.rules.base import Sums
 
 RUNS, P, STEPS = 5, 37, 6

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from hyperadam import tasks
-from hyperadam.experiments.optimizers import OptimizerSpec, find
-from hyperadam.experiments.training import Progress, checkpoint_files, describe, train
+from hyperadam.experiments.training.optimizers import OptimizerSpec, find
+from hyperadam.experiments.training.session import Progress, checkpoint_files, describe, train
 from hyperadam.results import Result, Store
 
 #: Seconds for a gradient, roughly: of a small learner, and of one so large that runs go through it one by one.
@@ -18,7 +18,7 @@ GRADIENT, GRADIENT_ALONE = 1.5e-3, 0.12
 
 @dataclass(frozen=True)
 class Cell:
-    """A task trained by an optimizer from given seeds. The arguments are those of :func:`~.training.train`."""
+    """A task trained by an optimizer from given seeds. The arguments are those of :func:`~.session.train`."""
 
     task: str
     optimizer: OptimizerSpec

@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from hyperadam.experiments import FIRST_SEED, bulk, tuned_lr
-from hyperadam.experiments.bulk import TuneJob, tuning_jobs
-from hyperadam.experiments.experiment import Experiment
+from hyperadam.experiments import FIRST_SEED, tuned_lr
 from hyperadam.experiments.jobs import Setup, run_jobs
-from hyperadam.experiments.rates import Kind, Rate
-from hyperadam.experiments.specs import EXPERIMENTS
+from hyperadam.experiments.paper.experiment import Experiment
+from hyperadam.experiments.paper.specs import EXPERIMENTS
+from hyperadam.experiments.training.rates import Kind, Rate
+from hyperadam.experiments.tuning import bulk
+from hyperadam.experiments.tuning.bulk import TuneJob, tuning_jobs
 
 MODULE = """
 from hyperadam import tasks
@@ -47,7 +48,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "tiny_module.py").write_text(MODULE)
     monkeypatch.chdir(tmp_path)
     # spawned processes take this path over, however pytest was started
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[2]))
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[3]))
     return tmp_path
 
 

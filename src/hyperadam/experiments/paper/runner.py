@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from hyperadam import tasks
-from hyperadam.experiments import timing
-from hyperadam.experiments.cells import Cell, find_result, run_cell
-from hyperadam.experiments.experiment import Experiment, labels
 from hyperadam.experiments.jobs import Job
-from hyperadam.experiments.rates import Kind
-from hyperadam.experiments.variant_jobs import VariantJob
-from hyperadam.experiments.variants import VARIANTS
+from hyperadam.experiments.paper import timing
+from hyperadam.experiments.paper.experiment import Experiment, labels
+from hyperadam.experiments.paper.variant_jobs import VariantJob
+from hyperadam.experiments.paper.variants import VARIANTS
+from hyperadam.experiments.training.cells import Cell, find_result, run_cell
+from hyperadam.experiments.training.rates import Kind
 from hyperadam.files import Damaged
 from hyperadam.results import Result, Store, settings_key
 

@@ -18,9 +18,9 @@ from torch import Tensor
 
 import hyperadam
 from hyperadam import tasks
-from hyperadam.experiments import optimizers
-from hyperadam.experiments.optimizers import OptimizerSpec
-from hyperadam.experiments.steppers import RuleStepper, Stepper
+from hyperadam.experiments.training import optimizers
+from hyperadam.experiments.training.optimizers import OptimizerSpec
+from hyperadam.experiments.training.steppers import RuleStepper, Stepper
 from hyperadam.files import Damaged, read_checked, write_checked
 from hyperadam.results import Result
 from hyperadam.rules import UpdateRule

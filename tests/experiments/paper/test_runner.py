@@ -17,24 +17,12 @@ import torch
 
 import hyperadam
 from hyperadam import HyperAdamRule, tasks
-from hyperadam.experiments import (
-    BASELINES,
-    Cell,
-    Result,
-    find,
-    find_result,
-    optimizers,
-    rates,
-    runner,
-    timing,
-    train,
-    variants,
-)
+from hyperadam.experiments import BASELINES, Cell, Result, find, find_result, train
 from hyperadam.experiments import jobs as jobs_module
-from hyperadam.experiments.experiment import Claim, Experiment, Figure
 from hyperadam.experiments.jobs import Setup, run_jobs
-from hyperadam.experiments.rates import TunedRate
-from hyperadam.experiments.runner import (
+from hyperadam.experiments.paper import runner, timing, variants
+from hyperadam.experiments.paper.experiment import Claim, Experiment, Figure
+from hyperadam.experiments.paper.runner import (
     CellJob,
     Place,
     cell_jobs,
@@ -42,12 +30,14 @@ from hyperadam.experiments.runner import (
     load,
     variant_jobs,
 )
-from hyperadam.experiments.specs import EXPERIMENTS, find_experiment
-from hyperadam.experiments.variant_jobs import VariantJob
-from hyperadam.experiments.variants import Variant
+from hyperadam.experiments.paper.specs import EXPERIMENTS, find_experiment
+from hyperadam.experiments.paper.variant_jobs import VariantJob
+from hyperadam.experiments.paper.variants import Variant
+from hyperadam.experiments.training import optimizers, rates
+from hyperadam.experiments.training.rates import TunedRate
 from hyperadam.meta import Settings
 
-from .tiny import Mortal, NoisyBowl
+from ..tiny import Mortal, NoisyBowl
 
 MODULE = """
 import time
@@ -87,7 +77,7 @@ def here(tiny: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "tiny_module.py").write_text(MODULE)
     monkeypatch.chdir(tmp_path)
     paths = [
-        str(Path(__file__).parents[2]),
+        str(Path(__file__).parents[3]),
         str(Path(hyperadam.__file__).parents[1]),
         str(tmp_path),
         *filter(None, [os.environ.get("PYTHONPATH")]),

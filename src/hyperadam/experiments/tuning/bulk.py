@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hyperadam import tasks
-from hyperadam.experiments import rates
-from hyperadam.experiments.cells import Cell
-from hyperadam.experiments.experiment import Experiment
 from hyperadam.experiments.jobs import Job
-from hyperadam.experiments.optimizers import BASELINES, find
+from hyperadam.experiments.paper.experiment import Experiment
+from hyperadam.experiments.training import rates
+from hyperadam.experiments.training.cells import Cell
+from hyperadam.experiments.training.optimizers import BASELINES, find
 from hyperadam.experiments.tuning import FIRST_SEED, Tuning, tune
 from hyperadam.results import Store
 

@@ -15,11 +15,9 @@ from hyperadam import tasks
 from hyperadam.experiments import (
     Cell,
     Store,
-    cells,
     find,
     find_result,
     grid,
-    rates,
     run_cell,
     run_cells,
     score,
@@ -27,7 +25,8 @@ from hyperadam.experiments import (
     tune,
     tuned_lr,
 )
-from hyperadam.experiments.rates import (
+from hyperadam.experiments.training import cells, rates
+from hyperadam.experiments.training.rates import (
     PUBLISHED_ADAM,
     GridPoint,
     Kind,
@@ -36,11 +35,11 @@ from hyperadam.experiments.rates import (
     default_rate,
     starting_rate,
 )
-from hyperadam.experiments.tuning import LIMIT
+from hyperadam.experiments.tuning.grid import LIMIT
 from hyperadam.results import Result
 from hyperadam.tasks import registry
 
-from .tiny import Quadratic, result
+from ..tiny import Quadratic, result
 
 pytestmark = pytest.mark.usefixtures("tiny")
 
