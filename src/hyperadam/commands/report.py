@@ -26,9 +26,10 @@ EXAMPLES = """
   hyperadam report --quick
   hyperadam report --quote README.md docs/findings.md
 
-The page holds every table, figure and claim of the paper with what `hyperadam reproduce` has measured so far. It is one file
-that loads nothing from anywhere; what is not measured is shown as such. Tables and figures of every experiment are written
-anew beside the results, so that page and tables agree. Nothing is trained: it takes seconds.
+The page holds every table, figure and claim of the paper with what `hyperadam reproduce` has
+measured so far. It is one file that loads nothing from anywhere; what is not measured is shown as
+such. Tables and figures of every experiment are written anew beside the results, so that page and
+tables agree. Nothing is trained: it takes seconds.
 """
 
 

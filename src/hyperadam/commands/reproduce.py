@@ -1,4 +1,5 @@
-"""``hyperadam reproduce``: the paper's tables, figures and ablations, computed, kept, and written beside its numbers."""
+"""``hyperadam reproduce``: the paper's tables, figures and ablations, computed, kept, and written
+beside its numbers."""
 
 from __future__ import annotations
 
@@ -37,8 +38,9 @@ EXAMPLES = """
   hyperadam reproduce all --optimizers hyperadam,adam --tasks mnist-mlp,mnist-cnn1
   hyperadam reproduce all --dask tcp://scheduler:8786
 
-Finished cells are kept and never computed again, interrupted ones go on: give the same command again. `hyperadam tune --all`
-finds the learning rates of the hand-made optimizers, once, before. --quick is a coarse version of everything, kept apart.
+Finished cells are kept and never computed again, interrupted ones go on: give the same command
+again. `hyperadam tune --all` finds the learning rates of the hand-made optimizers, once, before.
+--quick is a coarse version of everything, kept apart.
 """
 
 
@@ -58,7 +60,7 @@ def add(commands: Commands) -> None:
         "--optimizers",
         type=common.names,
         metavar="NAMES",
-        help="compute these alone now, names with commas between them (default: all of the experiments')",
+        help="compute these alone now, names with commas between them (default: all)",
     )
     parser.add_argument(
         "--tasks",
@@ -96,7 +98,8 @@ def reproduce(options: argparse.Namespace, experiments: Sequence[Experiment], pl
     """The command, once the folder is its own."""
     if not options.quick and (count := untuned(experiments, place)):
         print(
-            f"note: the rates of {count} cells are not tuned yet; `hyperadam tune --all` tunes them",
+            f"note: the rates of {count} cells are not tuned yet; `hyperadam tune --all` tunes "
+            "them",
             flush=True,
         )
     # what does not wait for a variant's weights, and the variants; then the cells that did
@@ -123,13 +126,15 @@ def reproduce(options: argparse.Namespace, experiments: Sequence[Experiment], pl
 def _narrowed(
     experiments: Sequence[Experiment], field: str, wanted: Sequence[str] | None
 ) -> list[Experiment]:
-    """The experiments with some of their optimizers or tasks alone; those that have none of them are left out."""
+    """The experiments with some of their optimizers or tasks alone; those that have none of them
+    are left out."""
     if wanted is None:
         return list(experiments)
     known = dict.fromkeys(name for experiment in experiments for name in getattr(experiment, field))
     if unknown := set(wanted) - set(known):
         raise ValueError(
-            f"--{field}: no {', '.join(sorted(unknown))} in these experiments, only {', '.join(known)}"
+            f"--{field}: no {', '.join(sorted(unknown))} in these experiments, only "
+            f"{', '.join(known)}"
         )
     narrower: list[dict[str, Any]] = [
         {field: tuple(n for n in getattr(e, field) if n in wanted)} for e in experiments
@@ -150,7 +155,8 @@ def _not_failed(
 
 
 def measure_time(experiment: Experiment, place: Place, runs: int | None = None) -> None:
-    """Time the experiment's optimizers in this process, now that nothing else runs, unless that is done."""
+    """Time the experiment's optimizers in this process, now that nothing else runs, unless that is
+    done."""
     there = [
         label
         for label in experiment.optimizers

@@ -31,9 +31,10 @@ EXAMPLES = """
   hyperadam tune mnist-mlp --optimizers adam@0.3
   hyperadam tune --all --jobs 4
 
-The grid doubles about the published rate (or the one after @), grows until its best point lies inside, and is refined by √2.
-The score is the mean final loss; a rate at which a run diverges is out. The result is a file that `compare` reads.
---all tunes whatever the experiments of `hyperadam reproduce` need, with runs and steps of its own. What is stored stays.
+The grid doubles about the published rate (or the one after @), grows until its best point lies
+inside, and is refined by √2. The score is the mean final loss; a rate at which a run diverges is
+out. The result is a file that `compare` reads. --all tunes whatever the experiments of `hyperadam
+reproduce` need, with runs and steps of its own. What is stored stays.
 """
 
 
@@ -100,7 +101,8 @@ def run_some(options: argparse.Namespace) -> None:
             tried = f"tried {tuning.results[0].lr:.3g} to {tuning.results[-1].lr:.3g}"
             edge = ", the best is at the edge" if tuning.at_edge else ""
             print(
-                f"{task:24} {tuning.best.optimizer:10} lr {tuning.lr:<10.4g} loss {score(tuning.best):<9.4g} {tried}{edge}"
+                f"{task:24} {tuning.best.optimizer:10} lr {tuning.lr:<10.4g} loss "
+                f"{score(tuning.best):<9.4g} {tried}{edge}"
             )
             print(f"{'':24} {path}", flush=True)
 

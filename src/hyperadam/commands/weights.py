@@ -1,4 +1,5 @@
-"""``hyperadam weights``: the meta-trained weights that come with the package, and the user's own."""
+"""``hyperadam weights``: the meta-trained weights that come with the package, and the user's
+own."""
 
 from __future__ import annotations
 
@@ -24,8 +25,9 @@ EXAMPLES = """
   hyperadam weights show my-weights.safetensors
   hyperadam weights ship runs/mine/best.safetensors mine --what "trained on my own tasks"
 
-`ship` puts a file of `hyperadam meta-train` into this installation of the package, with all that it says of where it comes from:
-from then on its name is one of `hyperadam weights list`, and `hyperadam.HyperAdam(params, weights="mine")` finds it.
+`ship` puts a file of `hyperadam meta-train` into this installation of the package, with all that
+it says of where it comes from: from then on its name is one of `hyperadam weights list`, and
+`hyperadam.HyperAdam(params, weights="mine")` finds it.
 """
 
 
@@ -80,7 +82,8 @@ def ship_one(options: argparse.Namespace) -> None:
     name, target = options.name, SHIPPED / f"{options.name}{SUFFIX}"
     if not re.fullmatch(r"[a-z][a-z0-9-]*", name) or name in BASELINES:
         raise ValueError(
-            f"NAME: {name!r} cannot be the name of weights, expected lower-case letters, digits and -, "
+            f"NAME: {name!r} cannot be the name of weights, expected lower-case letters, digits "
+            "and -, "
             f"and none of {', '.join(BASELINES)}"
         )
     if target.exists() and not options.replace:
@@ -90,7 +93,8 @@ def ship_one(options: argparse.Namespace) -> None:
     rule = load_rule(options.file)
     if missing := [entry for entry in ("made_by", "settings") if entry not in rule.provenance]:
         raise ValueError(
-            f"{options.file} does not say where it comes from: its provenance has no {missing[0]!r}; "
+            f"{options.file} does not say where it comes from: its provenance has no "
+            f"{missing[0]!r}; "
             "expected a file that `hyperadam meta-train` wrote"
         )
     if options.what:

@@ -1,4 +1,5 @@
-"""Experiments: tasks trained by optimizers from many seeds at once, learning rates found on a grid, results kept as files."""
+"""Experiments: tasks trained by optimizers from many seeds at once, learning rates found on a grid,
+results kept as files."""
 
 from hyperadam.experiments.training.cells import Cell, find_result, grid, run_cell, run_cells
 from hyperadam.experiments.training.optimizers import (

@@ -29,9 +29,12 @@ __all__ = [
 ]
 
 NOTES = [
-    "Final loss: the mean, over the batches that a run was trained on, of the loss at its final parameters; then mean ± "
-    "standard error over runs. The lowest mean of a task is bold. Runs of one seed are compared with each other, by Student's paired "
-    "t-test: p is how likely chance alone makes so large a difference. It is clear at p ≤ .05, if it is at least 1 % of the loss.",
+    "Final loss: the mean, over the batches that a run was trained on, of the loss at its final "
+    "parameters; then mean ± "
+    "standard error over runs. The lowest mean of a task is bold. Runs of one seed are compared "
+    "with each other, by Student's paired "
+    "t-test: p is how likely chance alone makes so large a difference. It is clear at p ≤ .05, if "
+    "it is at least 1 % of the loss.",
 ]
 
 
@@ -47,9 +50,11 @@ class Report(NamedTuple):
 def write_report(
     results: Sequence[Result], folder: Path, title: str, reference: str = "adam", command: str = ""
 ) -> Report:
-    """Write ``table.md``, ``table.csv``, ``summary.json``, ``curves.svg``, ``curves.png`` and ``index.html``.
+    """Write ``table.md``, ``table.csv``, ``summary.json``, ``curves.svg``, ``curves.png`` and
+    ``index.html``.
 
-    ``reference`` is the optimizer that the others are compared with; ``command`` is what re-makes the report.
+    ``reference`` is the optimizer that the others are compared with; ``command`` is what re-makes
+    the report.
     """
     table = tabulate(results, reference)
     try:
@@ -67,13 +72,13 @@ def write_report(
         "rows": as_records(table),
     }
     write_atomically(folder / "summary.json", json.dumps(summary, indent=1, allow_nan=False) + "\n")
-    runs, steps = ({getattr(result, name) for result in results} for name in ("runs", "steps"))
-    sizes = f"{' or '.join(map(str, sorted(runs)))} runs of {' or '.join(f'{n:,}' for n in sorted(steps))} steps each."
+    runs = " or ".join(f"{n:,}" for n in sorted({result.runs for result in results}))
+    steps = " or ".join(f"{n:,}" for n in sorted({result.steps for result in results}))
     again = [f"Made by: {command}"] if command else []
     page = fill(
         "comparison.html",
         title=title,
-        summary=sizes,
+        summary=f"{runs} runs of {steps} steps each.",
         table=table,
         figure=embedded(figure) if figure else "",
         tasks=", ".join(dict.fromkeys(row.result.task for row in table.rows)),

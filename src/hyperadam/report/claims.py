@@ -1,4 +1,5 @@
-"""Whether a claim of the paper holds in our results: every comparison that it makes, judged run by run on the same seeds."""
+"""Whether a claim of the paper holds in our results: every comparison that it makes, judged run by
+run on the same seeds."""
 
 from __future__ import annotations
 
@@ -38,7 +39,8 @@ class Verdict(Enum):
 
 
 class Comparison(NamedTuple):
-    """One optimizer against another on one task. ``text`` is for people: ``17.5 % lower (p < .001)``."""
+    """One optimizer against another on one task. ``text`` is for people: ``17.5 % lower (p <
+    .001)``."""
 
     task: str
     steps: int
@@ -57,7 +59,8 @@ class Diverged(NamedTuple):
 
 
 class Judgement(NamedTuple):
-    """A verdict, the comparisons that it comes from, and where the optimizer that is claimed to be better diverged."""
+    """A verdict, the comparisons that it comes from, and where the optimizer that is claimed to be
+    better diverged."""
 
     better: str
     verdict: Verdict
@@ -72,7 +75,8 @@ class Judgement(NamedTuple):
 
 
 def about(claim: Claim, tasks: Sequence[str], lengths: Sequence[int]) -> list[tuple[str, int]]:
-    """The tasks and numbers of steps that a claim is about: its own, else those of its experiment."""
+    """The tasks and numbers of steps that a claim is about: its own, else those of its
+    experiment."""
     return [
         (task, steps)
         for task in claim.tasks or tasks
@@ -85,8 +89,9 @@ def judge(
 ) -> Judgement:
     """Judge a claim on the ``cells`` (task, steps) that it is :func:`about`.
 
-    ``better`` puts another optimizer in the place of the claim's own. A claim holds if every comparison comes out clearly
-    for it, in part if some do; comparisons that were not measured count against "every", not for "does not hold".
+    ``better`` puts another optimizer in the place of the claim's own. A claim holds if every
+    comparison comes out clearly for it, in part if some do; comparisons that were not measured
+    count against "every", not for "does not hold".
     """
     name = better or claim.better
     found = []

@@ -1,4 +1,5 @@
-"""The tables and figures of one experiment as files: our numbers beside the paper's, what is missing shown as missing."""
+"""The tables and figures of one experiment as files: our numbers beside the paper's, what is
+missing shown as missing."""
 
 from __future__ import annotations
 
@@ -18,9 +19,12 @@ from hyperadam.report.section import Entry, Section, section
 #: With more tasks than this, final losses are also drawn by task.
 MANY = 5
 NOTE = (
-    "Mean ± standard error over runs; the best mean of a column is bold, and ≈ marks those that are not clearly behind it. "
-    "A difference is clear if a paired t-test over runs of the same seed finds it at 95 % and it is not too small to matter "
-    f"({measures.smallest_in_words()}). In brackets the paper's number. – is what has not been computed."
+    "Mean ± standard error over runs; the best mean of a column is bold, and ≈ marks those that "
+    "are not clearly behind it. "
+    "A difference is clear if a paired t-test over runs of the same seed finds it at 95 % and it "
+    "is not too small to matter "
+    f"({measures.smallest_in_words()}). In brackets the paper's number. – is what has not been "
+    "computed."
 )
 
 

@@ -1,4 +1,5 @@
-"""Figures of training curves: the mean over runs, a band for their spread, one colour per optimizer wherever it appears."""
+"""Figures of training curves: the mean over runs, a band for their spread, one colour per optimizer
+wherever it appears."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ class Look(NamedTuple):
     width: float = THIN
 
 
-#: Okabe and Ito's colours, which colour-blind people tell apart; learned optimizers are solid, hand-made ones dashed.
+#: Okabe and Ito's colours, which colour-blind people tell apart; learned optimizers are solid,
+#: hand-made ones dashed.
 LOOKS = {
     "hyperadam": Look("#0072B2", width=2.2),
     "hyperadam-paper": Look("#56B4E9", width=2.2),
@@ -66,7 +68,8 @@ EXPLODED = 3.0
 
 
 def draw_curves(results: Sequence[Result], stem: Path) -> list[Path]:
-    """Draw a panel per task and write ``stem`` as ``.svg`` and ``.png``; their paths. Needs matplotlib."""
+    """Draw a panel per task and write ``stem`` as ``.svg`` and ``.png``; their paths. Needs
+    matplotlib."""
     return draw_panels(
         [(t, [r for r in results if r.task == t]) for t in dict.fromkeys(r.task for r in results)],
         stem,
@@ -74,7 +77,8 @@ def draw_curves(results: Sequence[Result], stem: Path) -> list[Path]:
 
 
 def draw_panels(panels: Sequence[tuple[str, Sequence[Result]]], stem: Path) -> list[Path]:
-    """Draw curves in panels, each a title and results, and write ``stem`` as ``.svg`` and ``.png``. Needs matplotlib."""
+    """Draw curves in panels, each a title and results, and write ``stem`` as ``.svg`` and ``.png``.
+    Needs matplotlib."""
     columns = min(len(panels), 3 if len(panels) != 4 else 2)
     rows = math.ceil(len(panels) / columns)
     results = [result for _, group in panels for result in group]
@@ -102,8 +106,9 @@ def draw_panels(panels: Sequence[tuple[str, Sequence[Result]]], stem: Path) -> l
 def draw_by_task(
     results: Sequence[Result], tasks: Sequence[str], labels: Sequence[str], stem: Path
 ) -> list[Path]:
-    """Draw mean final losses with standard errors, a point for each task and a line for each optimizer; as
-    :func:`draw_curves` writes. A line has a gap where a run diverged or nothing was computed."""
+    """Draw mean final losses with standard errors, a point for each task and a line for each
+    optimizer; as :func:`draw_curves` writes. A line has a gap where a run diverged or nothing was
+    computed."""
     looks = choose_looks(results)
     by_cell = {(result.task, result.label): summarize(result) for result in results}
     with drawing((8.0, 4.6), stem) as (figure, paths):
@@ -162,7 +167,8 @@ def drawing(size: tuple[float, float], stem: Path) -> Iterator[tuple[Any, list[P
 
 
 def draw_panel(axis: Any, title: str, results: Sequence[Result], looks: dict[str, Look]) -> None:
-    """The curves of one task on matplotlib's ``axis``. A mean ends where a run diverges, and the legend says so."""
+    """The curves of one task on matplotlib's ``axis``. A mean ends where a run diverges, and the
+    legend says so."""
     means = []
     for result in results:
         look = looks[result.label]
@@ -193,7 +199,8 @@ def _has_band(result: Result, look: Look, panel: Sequence[Result]) -> bool:
 
 
 def _scale_losses(axis: Any, means: Tensor) -> None:
-    """A logarithmic axis where all is positive, from which leaves what explodes, so that the others can still be seen."""
+    """A logarithmic axis where all is positive, from which leaves what explodes, so that the others
+    can still be seen."""
     from matplotlib.ticker import LogLocator, NullFormatter
 
     drawn, start = means[means.isfinite()], means[:, 0][means[:, 0].isfinite()]
@@ -210,7 +217,8 @@ def _scale_losses(axis: Any, means: Tensor) -> None:
 
 
 def choose_looks(results: Sequence[Result]) -> dict[str, Look]:
-    """A look per label: the optimizer's own, and for others of the same optimizer (another rate) a spare one."""
+    """A look per label: the optimizer's own, and for others of the same optimizer (another rate) a
+    spare one."""
     looks: dict[str, Look] = {}
     spare = iter(SPARE * (1 + len(results) // len(SPARE)))
     for result in results:
@@ -221,7 +229,8 @@ def choose_looks(results: Sequence[Result]) -> dict[str, Look]:
 
 
 def blocks(losses: Tensor, points: int = POINTS) -> tuple[Tensor, Tensor]:
-    """Steps ``(n,)``, counted from 1, and losses ``(runs, n)`` with n at most ``points``, as means over blocks."""
+    """Steps ``(n,)``, counted from 1, and losses ``(runs, n)`` with n at most ``points``, as means
+    over blocks."""
     runs, steps = losses.shape
     size = math.ceil(steps / points)
     whole = steps - steps % size

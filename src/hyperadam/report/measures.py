@@ -13,8 +13,8 @@ from hyperadam.results import Result
 
 
 class Measure(NamedTuple):
-    """A column of numbers. ``lower`` says which way is better, ``failed`` what happened where there is no number, and ``one``
-    what each number comes from."""
+    """A column of numbers. ``lower`` says which way is better, ``failed`` what happened where there
+    is no number, and ``one`` what each number comes from."""
 
     title: str
     lower: bool = True
@@ -44,7 +44,8 @@ def describe(name: str) -> Measure:
 
 
 def values(result: Result, name: str) -> Tensor | None:
-    """The measure of every run, ``(runs,)``; the worst there is for a run that diverged; ``None`` if it was not measured."""
+    """The measure of every run, ``(runs,)``; the worst there is for a run that diverged; ``None``
+    if it was not measured."""
     found: Tensor | None
     if name == "final_loss":
         found = result.final_loss
@@ -83,9 +84,8 @@ def better(difference: Contrast, name: str) -> bool:
 
 def smallest_in_words() -> str:
     """What difference matters, for people to read."""
-    return f"{MATTERS:.0%} of a loss or a time, {100 * MATTERS_OF_SHARES:g} points of an accuracy".replace(
-        "%", " %"
-    )
+    points = f"{100 * MATTERS_OF_SHARES:g}"
+    return f"{100 * MATTERS:g} % of a loss or a time, {points} points of an accuracy"
 
 
 def write(summary: Summary, name: str) -> str:

@@ -45,7 +45,8 @@ class UsedWeights(NamedTuple):
 
 
 class UsedRate(NamedTuple):
-    """The learning rate of a hand-made optimizer on a task, and the grid that it was chosen from."""
+    """The learning rate of a hand-made optimizer on a task, and the grid that it was chosen
+    from."""
 
     task: str
     steps: int

@@ -1,4 +1,5 @@
-"""Labels are the user's and may be anything: here they become plain text wherever they are shown."""
+"""Labels are the user's and may be anything: here they become plain text wherever they are
+shown."""
 
 from __future__ import annotations
 

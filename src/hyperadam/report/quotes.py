@@ -2,15 +2,15 @@
 
 In a Markdown file a number is followed by a comment that says what it is, and readers do not see:
 
-    .249 ± .002<!--= mnist-mlp-elu adam-->         the final loss after 100 steps, 3 digits as written
-    .112<!--= mnist-cnn1 adam 10000 test_loss-->   another number of steps, another measure
-    .011<!--= mnist-cnn2 adam 10000 @learners-->   as in that experiment (else: where it has most runs)
-    .33<!--= paper mnist-mlp hyperadam-paper-->    the paper's number
-    **holds**<!--= verdict activations 1-->        the verdict on an experiment's first claim
-    **holds**<!--= verdict activations 1 twin-->   and on the same claim about its twin
-    *clearly lower*<!--= is mnist-mlp dm adam-->   how one optimizer compares with another
-    13 of 20<!--= below adam-init adam-->          in how many of the tasks it is clearly lower
-    .04<!--= not in results-->                     measured apart, and held to nothing
+    .249 ± .002<!--= mnist-mlp-elu adam-->         the final loss after 100 steps, 3 digits as
+    written .112<!--= mnist-cnn1 adam 10000 test_loss-->   another number of steps, another measure
+    .011<!--= mnist-cnn2 adam 10000 @learners-->   as in that experiment (else: where it has most
+    runs) .33<!--= paper mnist-mlp hyperadam-paper-->    the paper's number **holds**<!--= verdict
+    activations 1-->        the verdict on an experiment's first claim **holds**<!--= verdict
+    activations 1 twin-->   and on the same claim about its twin *clearly lower*<!--= is mnist-mlp
+    dm adam-->   how one optimizer compares with another 13 of 20<!--= below adam-init adam-->
+    in how many of the tasks it is clearly lower .04<!--= not in results-->
+    measured apart, and held to nothing
 
 Between ``<!-- made: NAME -->`` and ``<!-- end -->`` stands what :data:`MADE` makes.
 """

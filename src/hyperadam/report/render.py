@@ -82,7 +82,8 @@ def embedded(figure: Path) -> str:
 
 
 def caption(table: Table) -> str:
-    """What stands above a table: what its numbers are, over how many runs, and which way is better."""
+    """What stands above a table: what its numbers are, over how many runs, and which way is
+    better."""
     several = len({column.steps for column in table.columns}) > 1
     counts = sorted({entry.runs for row in table.rows for entry in row.entries if entry.runs})
     text = table.title[0].upper() + table.title[1:]

@@ -16,7 +16,8 @@ from hyperadam.report.claims import Judgement, Outcome, Results, Verdict, about,
 from hyperadam.report.statistics import Contrast, by_chance
 from hyperadam.results import Result
 
-#: The paper's rule and ours with bounded decay rates: a claim about one is judged for the other too.
+#: The paper's rule and ours with bounded decay rates: a claim about one is judged for the other
+#: too.
 TWINS = {"hyperadam-paper": "hyperadam", "hyperadam": "hyperadam-paper"}
 #: What is wrong with the file of a cell, by task, label of the optimizer and steps.
 Damage = Mapping[tuple[str, str, int], str]
@@ -148,7 +149,8 @@ class Section:
 
     @property
     def extent(self) -> str:
-        """How much is there: ``8 of 12 cells``, and how many of them have fewer runs than planned."""
+        """How much is there: ``8 of 12 cells``, and how many of them have fewer runs than
+        planned."""
         fewer = f", {self.short} of them with fewer than {self.planned_runs} runs"
         return f"{self.measured} of {self.planned} cells{fewer if self.short else ''}"
 
@@ -337,7 +339,8 @@ def _claim(experiment: Experiment, number: int, claim: Claim, results: Results) 
 
 
 def finding(judged: Judgement) -> str:
-    """A sentence: how often clearly better, worse, not clearly different or not measured, and where."""
+    """A sentence: how often clearly better, worse, not clearly different or not measured, and
+    where."""
     counts, total = judged.counts, len(judged.comparisons)
     measured = total - counts[Outcome.MISSING]
     if not measured:

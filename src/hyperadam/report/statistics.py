@@ -42,7 +42,8 @@ class Contrast(NamedTuple):
             the side with fewer has.
         p: how likely chance alone makes so large a difference; NaN where there are not two pairs.
         direction: -1 if the numbers are lower, 1 if they are higher, 0 if neither.
-        diverged, other_diverged: how many of the compared runs diverged, on this side and the other.
+        diverged, other_diverged: how many of the compared runs diverged, on this side and the
+        other.
         smallest: the smallest difference that matters.
     """
 
@@ -139,7 +140,8 @@ def _matched(
 def _difference(
     mine: Sequence[float], theirs: Sequence[float], paired: bool
 ) -> tuple[float, float]:
-    """The mean difference and the mean of theirs, where nothing diverged; NaN if nothing is left."""
+    """The mean difference and the mean of theirs, where nothing diverged; NaN if nothing is
+    left."""
     if paired:
         both = [pair for pair in zip(mine, theirs, strict=True) if all(map(math.isfinite, pair))]
         mine, theirs = [a for a, _ in both], [b for _, b in both]
@@ -218,7 +220,8 @@ def by_chance(contrasts: Sequence[Contrast]) -> float:
 
 
 def written(number: float, error: float) -> str:
-    """``0.2490 ± 0.0021``: two digits of the standard error, but no more than five of the number."""
+    """``0.2490 ± 0.0021``: two digits of the standard error, but no more than five of the
+    number."""
     if not error > 0:
         return f"{number:.4g}"
     places = 1 - math.floor(math.log10(error))

@@ -1,4 +1,5 @@
-"""Tables of results: plain text for terminals, Markdown, CSV, and the same as data for JSON and HTML."""
+"""Tables of results: plain text for terminals, Markdown, CSV, and the same as data for JSON and
+HTML."""
 
 from __future__ import annotations
 
@@ -14,8 +15,8 @@ from hyperadam.results import Result
 
 
 class Row(NamedTuple):
-    """A task and an optimizer. ``against`` compares it with the reference, which itself has none; ``best`` marks the lowest
-    mean of the task; ``test`` are means over runs on the test set."""
+    """A task and an optimizer. ``against`` compares it with the reference, which itself has none;
+    ``best`` marks the lowest mean of the task; ``test`` are means over runs on the test set."""
 
     result: Result
     summary: Summary
@@ -25,7 +26,8 @@ class Row(NamedTuple):
 
 
 class Table(NamedTuple):
-    """Rows, and the label of the optimizer that the others are compared with, if there are others."""
+    """Rows, and the label of the optimizer that the others are compared with, if there are
+    others."""
 
     rows: list[Row]
     reference: str | None
@@ -59,7 +61,8 @@ class Table(NamedTuple):
 
 
 def tabulate(results: Sequence[Result], reference: str = "adam") -> Table:
-    """Results grouped by task, each compared with the optimizer called ``reference``, if it is among those of its task."""
+    """Results grouped by task, each compared with the optimizer called ``reference``, if it is
+    among those of its task."""
     labels = {result.label for result in results}
     chosen = reference if reference in labels and len(labels) > 1 else None
     rows = []
@@ -81,7 +84,8 @@ def tabulate(results: Sequence[Result], reference: str = "adam") -> Table:
 
 
 def loss(summary: Summary) -> str:
-    """``0.2490 ± 0.0021``: as many digits as the standard error bears, and how many runs diverged."""
+    """``0.2490 ± 0.0021``: as many digits as the standard error bears, and how many runs
+    diverged."""
     if summary.diverged:
         return f"diverged in {summary.diverged} of {summary.runs}"
     return written(summary.mean, summary.standard_error)

@@ -1,4 +1,5 @@
-"""What an experiment is: tasks, optimizers and horizons as a small table, what the paper claims of them, and its numbers."""
+"""What an experiment is: tasks, optimizers and horizons as a small table, what the paper claims of
+them, and its numbers."""
 
 from __future__ import annotations
 
@@ -14,14 +15,16 @@ from hyperadam.experiments.training.optimizers import OptimizerSpec
 from hyperadam.experiments.training.rates import TUNING, Kind, Rate
 from hyperadam.weights.loader import SUFFIX, WeightsError
 
-#: The untrained start, at the rate that meta-training really starts from: the rule's own times the sum of the weights there.
+#: The untrained start, at the rate that meta-training really starts from: the rule's own times the
+#: sum of the weights there.
 UNTRAINED, UNTRAINED_LR = "adam-init", 0.02
 #: Where variants of HyperAdam made for ablations are kept.
 VARIANTS = Path("results/ablations")
 
 
 class Claim(NamedTuple):
-    """Something that the paper says: one optimizer is better than others, on some tasks, at some horizon, by some measure."""
+    """Something that the paper says: one optimizer is better than others, on some tasks, at some
+    horizon, by some measure."""
 
     text: str
     better: str
@@ -46,7 +49,8 @@ class Experiment:
     Attributes:
         name: what ``hyperadam reproduce`` calls it.
         paper: where it is in the paper (empty: nowhere), and ``about`` what is done.
-        tasks, optimizers, steps: every task is trained by every optimizer (by its label) for every number of steps.
+        tasks, optimizers, steps: every task is trained by every optimizer (by its label) for every
+        number of steps.
         runs: of each cell, from the seeds 0, 1, …
         final_batches: the final loss is over so many of a run's batches; ``None``: over all.
         test: whether runs are also measured on the test set.
@@ -100,7 +104,8 @@ class Experiment:
         tuning: Path | None = TUNING,
         weights: Path = VARIANTS,
     ) -> list[Cell]:
-        """The cells of every optimizer whose weights are there (:meth:`unavailable` has the others), task by task.
+        """The cells of every optimizer whose weights are there (:meth:`unavailable` has the
+        others), task by task.
 
         Args:
             quick: the coarse version.

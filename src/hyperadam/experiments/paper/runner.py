@@ -1,4 +1,5 @@
-"""The jobs of experiments, where their results are kept, and results as tables and pages want them."""
+"""The jobs of experiments, where their results are kept, and results as tables and pages want
+them."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ from hyperadam.results import Result, Store, settings_key
 
 
 class Place(NamedTuple):
-    """Where things are under the folder of results: those of the quick version are apart, tuned rates serve both."""
+    """Where things are under the folder of results: those of the quick version are apart, tuned
+    rates serve both."""
 
     root: Path
     quick: bool = False
@@ -151,7 +153,8 @@ class Loaded(NamedTuple):
 def load(
     experiment: Experiment, store: Store, quick: bool = False, runs: int | None = None
 ) -> Loaded:
-    """The results of an experiment that are in ``store``, the folder ``cells`` of a :class:`Place`."""
+    """The results of an experiment that are in ``store``, the folder ``cells`` of a
+    :class:`Place`."""
     folder = store.folder.parent
     place = Place(folder.parent if quick else folder, quick)
     results, damage = [], {}

@@ -1,4 +1,5 @@
-"""The experiments of the paper, one small table each, with its claims in our words and its numbers."""
+"""The experiments of the paper, one small table each, with its claims in our words and its
+numbers."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ __all__ = ["EXPERIMENTS", "Claim", "Experiment", "Figure", "find_experiment"]
 #: The paper's rule to the letter; the paper's numbers and claims are about it.
 PAPER = "hyperadam-paper"
 LEARNED = ("dm", "rnnprop", PAPER, "hyperadam", UNTRAINED)
-#: The paper's nine, our rule beside its own, and the untrained start: what was learned, and what was only a good start.
+#: The paper's nine, our rule beside its own, and the untrained start: what was learned, and what
+#: was only a good start.
 ALL = (*BASELINES, *LEARNED)
 FEW = ("adam", *LEARNED)
 
@@ -40,7 +42,8 @@ _EXPERIMENTS = (
         "activations",
         "Activation functions",
         "Table 1 and Figure 5(a)",
-        "The small MLP 784-20-10 on MNIST is trained for 100 steps with each of four activation functions. The learned "
+        "The small MLP 784-20-10 on MNIST is trained for 100 steps with each of four activation "
+        "functions. The learned "
         "optimizers have seen only the sigmoid.",
         ("mnist-mlp", "mnist-mlp-relu", "mnist-mlp-elu", "mnist-mlp-tanh"),
         ALL,
@@ -53,7 +56,8 @@ _EXPERIMENTS = (
                 ("mnist-mlp", "mnist-mlp-relu", "mnist-mlp-elu"),
             ),
             Claim(
-                "With tanh HyperAdam beats the other learned optimizers (the text; in the table RNNprop is lower).",
+                "With tanh HyperAdam beats the other learned optimizers (the text; in the table "
+                "RNNprop is lower).",
                 PAPER,
                 ("dm", "rnnprop"),
                 ("mnist-mlp-tanh",),
@@ -85,7 +89,8 @@ _EXPERIMENTS = (
         "depth",
         "Deep MLPs",
         "Figure 5(b) and 5(d)",
-        "Sigmoid MLPs with one to ten hidden layers of 20 units are trained on MNIST for 100 steps. The deeper the network, "
+        "Sigmoid MLPs with one to ten hidden layers of 20 units are trained on MNIST for 100 "
+        "steps. The deeper the network, "
         "the longer it stays on the plateau where all classes are equally likely.",
         _DEEP,
         ALL,
@@ -115,8 +120,10 @@ _EXPERIMENTS = (
         "lstm",
         "Sequence prediction",
         "Table 2 and Figure 5(c)",
-        "An LSTM of 20 units predicts the next value of a noisy sine wave, trained for 100 steps: one layer, one layer with a "
-        "tenth of the noise, two layers. Neither the data nor the network were seen in meta-training.",
+        "An LSTM of 20 units predicts the next value of a noisy sine wave, trained for 100 steps: "
+        "one layer, one layer with a "
+        "tenth of the noise, two layers. Neither the data nor the network were seen in "
+        "meta-training.",
         ("sine-lstm", "sine-lstm-small-noise", "sine-lstm-2"),
         ALL,
         figures=(Figure("One layer, small noise", "sine-lstm-small-noise", 100),),
@@ -146,7 +153,8 @@ _EXPERIMENTS = (
         "cnn",
         "Convolutional networks",
         "Figure 6(a), (b), (e) and (f)",
-        "Two convolutional networks on MNIST, and on CIFAR-10 the smaller with batch normalisation and the larger with "
+        "Two convolutional networks on MNIST, and on CIFAR-10 the smaller with batch normalisation "
+        "and the larger with "
         "dropout, are trained for 100 steps. Meta-training saw no convolution and no colour.",
         ("mnist-cnn1", "mnist-cnn2", "cifar10-cnn1-bn", "cifar10-cnn2-dropout"),
         ALL,
@@ -171,8 +179,10 @@ _EXPERIMENTS = (
         "horizon",
         "Twenty times as long as most rollouts of meta-training",
         "",
-        "The small MLP with sigmoid and with ReLU, and the smaller convolutional network, are trained on MNIST for 2,000 "
-        "steps. Dead ReLUs make the paper's rule blow up where its decay rates allow it; the bounded rule must not.",
+        "The small MLP with sigmoid and with ReLU, and the smaller convolutional network, are "
+        "trained on MNIST for 2,000 "
+        "steps. Dead ReLUs make the paper's rule blow up where its decay rates allow it; the "
+        "bounded rule must not.",
         ("mnist-mlp", "mnist-mlp-relu", "mnist-cnn1"),
         ("adam", PAPER, "hyperadam", UNTRAINED),
         (2_000,),
@@ -186,7 +196,8 @@ _EXPERIMENTS = (
         "long-mlp",
         "A deep MLP for 10,000 steps",
         "Figure 7(a)",
-        "The sigmoid MLP with nine hidden layers is trained on MNIST a hundred times as long as the learned optimizers were "
+        "The sigmoid MLP with nine hidden layers is trained on MNIST a hundred times as long as "
+        "the learned optimizers were "
         "trained for.",
         ("mnist-mlp-9x20",),
         ALL,
@@ -196,7 +207,8 @@ _EXPERIMENTS = (
         figures=(Figure("Nine hidden layers", "mnist-mlp-9x20", 10_000),),
         claims=(
             Claim(
-                "HyperAdam lowers the loss where DMoptimizer and all hand-made optimizers but Adam fail to.",
+                "HyperAdam lowers the loss where DMoptimizer and all hand-made optimizers but Adam "
+                "fail to.",
                 PAPER,
                 ("sgd", "momentum", "adagrad", "adadelta", "rmsprop", "dm"),
             ),
@@ -229,7 +241,8 @@ _EXPERIMENTS = (
         "long-cnn",
         "CNN-2 for 2,000 and 10,000 steps",
         "Figure 6(c), (d), (g) and (h)",
-        "The larger convolutional network is trained on MNIST and on CIFAR-10, for 2,000 and for 10,000 steps.",
+        "The larger convolutional network is trained on MNIST and on CIFAR-10, for 2,000 and for "
+        "10,000 steps.",
         ("mnist-cnn2", "cifar10-cnn2"),
         ALL,
         (2_000, 10_000),
@@ -283,7 +296,8 @@ _EXPERIMENTS = (
         "learners",
         "How the trained learners generalize",
         "Table 3",
-        "Both convolutional networks are trained on MNIST for 10,000 steps, then measured on the test set: loss, and how often "
+        "Both convolutional networks are trained on MNIST for 10,000 steps, then measured on the "
+        "test set: loss, and how often "
         "the right class is the first or among the first two.",
         ("mnist-cnn1", "mnist-cnn2"),
         FEW,
@@ -293,13 +307,15 @@ _EXPERIMENTS = (
         test=True,
         claims=(
             Claim(
-                "Learners trained by HyperAdam have a lower test loss than with DMoptimizer and RNNprop.",
+                "Learners trained by HyperAdam have a lower test loss than with DMoptimizer and "
+                "RNNprop.",
                 PAPER,
                 ("dm", "rnnprop"),
                 measure="test_loss",
             ),
             Claim(
-                "Learners trained by HyperAdam are right more often than with DMoptimizer and RNNprop.",
+                "Learners trained by HyperAdam are right more often than with DMoptimizer and "
+                "RNNprop.",
                 PAPER,
                 ("dm", "rnnprop"),
                 measure="test_top1",
@@ -347,7 +363,8 @@ _EXPERIMENTS = (
         "ablation-state",
         "Without the LSTM, without preprocessing",
         "Figure 8(a)",
-        "The rule is meta-trained anew without the LSTM, without the layer in front of it, and without both, each with the "
+        "The rule is meta-trained anew without the LSTM, without the layer in front of it, and "
+        "without both, each with the "
         "same small budget. Each variant then trains the MLP with three hidden layers.",
         ("mnist-mlp-3x20",),
         ("full", "no-lstm", "no-preprocessing", "no-lstm-no-preprocessing", UNTRAINED),
@@ -364,7 +381,8 @@ _EXPERIMENTS = (
         "ablation-tricks",
         "Without Random Scaling, without the convex function",
         "Figure 8(b)",
-        "The rule is meta-trained anew without one of the two tricks of meta-training, and without both, each with the same "
+        "The rule is meta-trained anew without one of the two tricks of meta-training, and without "
+        "both, each with the same "
         "small budget. Each variant then trains the MLP with three hidden layers.",
         ("mnist-mlp-3x20",),
         ("full", "no-scaling", "no-convex", "no-scaling-no-convex", UNTRAINED),
@@ -381,7 +399,8 @@ _EXPERIMENTS = (
         "ablation-candidates",
         "How many candidates",
         "Figure 8(c)",
-        "The rule is meta-trained anew with 1 to 35 candidate Adams in place of 20, each with the same small budget. Each "
+        "The rule is meta-trained anew with 1 to 35 candidate Adams in place of 20, each with the "
+        "same small budget. Each "
         "variant then trains the MLP with four hidden layers.",
         ("mnist-mlp-4x20",),
         (*(f"j{j}" for j in CANDIDATES), UNTRAINED),
@@ -403,7 +422,8 @@ _EXPERIMENTS = (
         "time",
         "Computation time",
         "Section Computation Time",
-        "The time of an update alone is measured on the MLP with nine hidden layers. From training curves of the MLP with "
+        "The time of an update alone is measured on the MLP with nine hidden layers. From training "
+        "curves of the MLP with "
         "eight, and the time of a step with its gradient, follows how long each optimizer takes to "
         "the lowest loss that Adam reaches.",
         ("mnist-mlp-8x20",),

@@ -1,4 +1,5 @@
-"""How long updates take, measured on the real optimizers, and how long it takes to a loss, from curves and times together."""
+"""How long updates take, measured on the real optimizers, and how long it takes to a loss, from
+curves and times together."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ from hyperadam.results.sealed import read_sealed, write_sealed
 FORMAT = "hyperadam-time/1"
 #: The optimizer whose lowest loss the others are to reach.
 REFERENCE = "adam"
-#: Rounds, in each of which every optimizer is timed in turn, and updates a round; of the quick version below.
+#: Rounds, in each of which every optimizer is timed in turn, and updates a round; of the quick
+#: version below.
 ROUNDS, UPDATES = 15, 60
 QUICK_ROUNDS, QUICK_UPDATES = 3, 10
 
@@ -60,9 +62,11 @@ def measure(
     quick: bool = False,
     progress: Callable[[float], None] = lambda share: None,
 ) -> dict[str, Any]:
-    """Time an update on the tasks ``timed`` and, on those of ``results`` (curves), a step with its gradient; write ``path``.
+    """Time an update on the tasks ``timed`` and, on those of ``results`` (curves), a step with its
+    gradient; write ``path``.
 
-    Everything runs on one thread. A task's optimizers take turns, so that what else the machine does meets all of them.
+    Everything runs on one thread. A task's optimizers take turns, so that what else the machine
+    does meets all of them.
     """
     wanted = settings(specs, timed, results, quick)
     rounds, updates = wanted["rounds"], wanted["updates"]
@@ -118,7 +122,8 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def values(path: Path) -> dict[tuple[str, str, int, str], float]:
-    """The measured medians by task, optimizer, steps and measure, as in :attr:`~.experiment.Experiment.published`."""
+    """The measured medians by task, optimizer, steps and measure, as in
+    :attr:`~.experiment.Experiment.published`."""
     return {
         (e["task"], e["optimizer"], e["steps"], e["measure"]): math.inf
         if e["value"] is None
@@ -129,7 +134,8 @@ def values(path: Path) -> dict[tuple[str, str, int, str], float]:
 
 
 def attach(results: Sequence[Result], path: Path) -> list[Result]:
-    """Results with what ``path`` measured on them; what was timed without a curve becomes a result without one."""
+    """Results with what ``path`` measured on them; what was timed without a curve becomes a result
+    without one."""
     if not path.is_file():
         return list(results)
     record = read(path)
@@ -173,9 +179,11 @@ def _attach(results: Sequence[Result], record: dict[str, Any]) -> list[Result]:
 
 
 def steps_to_reference(curves: dict[str, Result]) -> tuple[float | None, dict[str, int | None]]:
-    """The lowest loss on the reference's mean curve, and the step at which each mean curve is there, ``None``: never.
+    """The lowest loss on the reference's mean curve, and the step at which each mean curve is
+    there, ``None``: never.
 
-    Curves are smoothed, for the loss of one batch says little: means over the last hundredth of all steps.
+    Curves are smoothed, for the loss of one batch says little: means over the last hundredth of all
+    steps.
     """
     if REFERENCE not in curves:
         return None, {}
@@ -221,7 +229,8 @@ def _seconds(
 
 
 def _optimizer(spec: OptimizerSpec, learner: Any) -> torch.optim.Optimizer:
-    """The real optimizer, as users have it, on parameters of the learner's shapes with gradients that stay."""
+    """The real optimizer, as users have it, on parameters of the learner's shapes with gradients
+    that stay."""
     shapes = learner.shapes
     flat = learner.init([0])[0]
     grad = 0.01 * draws.normal(draws.keys([0], "timing"), learner.p)[0].float()

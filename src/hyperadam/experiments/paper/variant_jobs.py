@@ -23,7 +23,8 @@ UPDATE = 0.02
 
 @dataclass(frozen=True)
 class VariantJob(Job):
-    """Meta-train a variant; the best weights by validation become a file in ``folder`` that says what made it."""
+    """Meta-train a variant; the best weights by validation become a file in ``folder`` that says
+    what made it."""
 
     variant: Variant
     folder: Path

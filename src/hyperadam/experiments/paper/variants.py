@@ -1,4 +1,5 @@
-"""Variants of HyperAdam for the ablations: the paper's rule with a part left out, each meta-trained with the same budget."""
+"""Variants of HyperAdam for the ablations: the paper's rule with a part left out, each meta-trained
+with the same budget."""
 
 from __future__ import annotations
 
@@ -7,14 +8,16 @@ from typing import Any, NamedTuple
 
 from hyperadam.meta.settings import PRESETS, Settings
 
-#: What every variant gets: the preset's course with half its meta-updates, of one rollout in place of two.
+#: What every variant gets: the preset's course with half its meta-updates, of one rollout in place
+#: of two.
 BASE = replace(PRESETS["hyperadam-paper"], updates=400, rollouts=1)
 #: Numbers of candidates J.
 CANDIDATES = (1, 5, 10, 15, 20, 25, 35)
 
 
 class Variant(NamedTuple):
-    """A variant: the name of its weight file, and how it is meta-trained. Two labels may share a file."""
+    """A variant: the name of its weight file, and how it is meta-trained. Two labels may share a
+    file."""
 
     file: str
     settings: Settings

@@ -1,4 +1,5 @@
-"""Training a task with an optimizer from many seeds at once, cell by cell, with its learning rate."""
+"""Training a task with an optimizer from many seeds at once, cell by cell, with its learning
+rate."""
 
 from hyperadam.experiments.training.session import made_with, train
 

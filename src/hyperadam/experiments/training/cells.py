@@ -12,13 +12,15 @@ from hyperadam.experiments.training.optimizers import OptimizerSpec, find
 from hyperadam.experiments.training.session import Progress, checkpoint_files, describe, train
 from hyperadam.results import Result, Store
 
-#: Seconds for a gradient, roughly: of a small learner, and of one so large that runs go through it one by one.
+#: Seconds for a gradient, roughly: of a small learner, and of one so large that runs go through it
+#: one by one.
 GRADIENT, GRADIENT_ALONE = 1.5e-3, 0.12
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A task trained by an optimizer from given seeds. The arguments are those of :func:`~.session.train`."""
+    """A task trained by an optimizer from given seeds. The arguments are those of
+    :func:`~.session.train`."""
 
     task: str
     optimizer: OptimizerSpec
@@ -34,7 +36,8 @@ class Cell:
 
     @property
     def work(self) -> float:
-        """Roughly how many seconds the cell takes: a gradient's, and for the update a nanosecond for each byte of state."""
+        """Roughly how many seconds the cell takes: a gradient's, and for the update a nanosecond
+        for each byte of state."""
         task = tasks.get(self.task)
         gradient = GRADIENT_ALONE if task.runs_at_once == 1 else GRADIENT
         batches = self.steps if self.final_batches is None else min(self.steps, self.final_batches)
@@ -97,7 +100,8 @@ def grid(
     test: bool = False,
     tuning: Path | None = None,
 ) -> list[Cell]:
-    """Every task with every optimizer, task by task, rates as :func:`~.optimizers.find` finds them for each task."""
+    """Every task with every optimizer, task by task, rates as :func:`~.optimizers.find` finds them
+    for each task."""
     pairs = [
         (task, find(optimizer, task, steps, tuning))
         for task in task_names
@@ -117,7 +121,8 @@ def run_cells(
     progress: Callable[[Cell, float], None] | None = None,
     fresh: bool = False,
 ) -> list[Result]:
-    """The results of all cells, in order; ``progress`` is told the current cell and the share of all work that is done."""
+    """The results of all cells, in order; ``progress`` is told the current cell and the share of
+    all work that is done."""
     missing = {
         number: cell.work
         for number, cell in enumerate(cells)

@@ -1,4 +1,5 @@
-"""Optimizers by name for experiments: six from ``torch.optim``, learned rules by shipped name or file, each with its rate."""
+"""Optimizers by name for experiments: six from ``torch.optim``, learned rules by shipped name or
+file, each with its rate."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ from hyperadam.weights.loader import SHIPPED, SUFFIX, check_finite, list_weights
 
 
 class Baseline(NamedTuple):
-    """An optimizer of torch with the paper's settings, which are TensorFlow 1's defaults for all but the learning rate."""
+    """An optimizer of torch with the paper's settings, which are TensorFlow 1's defaults for all
+    but the learning rate."""
 
     kind: type[torch.optim.Optimizer]
     #: A rate to start tuning from where none is published.
@@ -38,7 +40,8 @@ BASELINES: dict[str, Baseline] = {
     "momentum": Baseline(torch.optim.SGD, 0.1, 1, {"momentum": 0.9}),
     "adagrad": Baseline(torch.optim.Adagrad, 0.5, 1, {"initial_accumulator_value": 0.1}),
     "adadelta": Baseline(torch.optim.Adadelta, 50.0, 2, {"rho": 0.95, "eps": 1e-8}),
-    # TensorFlow's mean square starts at one, which keeps the first hundred steps far too small: we take torch's, from zero
+    # TensorFlow's mean square starts at one, which keeps the first hundred steps far too small: we
+    # take torch's, from zero
     "rmsprop": Baseline(torch.optim.RMSprop, 0.02, 1, {"alpha": 0.9, "eps": 1e-10}),
     "adam": Baseline(torch.optim.Adam, 0.02, 2, {"betas": (0.9, 0.999), "eps": 1e-8}),
 }
@@ -54,7 +57,8 @@ class OptimizerSpec:
     """An optimizer with all that its steps depend on.
 
     Attributes:
-        name: what it is: ``adam``, ``hyperadam``, or the name of a weight file without folder and suffix.
+        name: what it is: ``adam``, ``hyperadam``, or the name of a weight file without folder and
+            suffix.
         label: what the user called it, for tables: ``adam@0.01`` if the rate was given.
         rate: the learning rate, and where it comes from.
         baseline: the optimizer of torch, or ``None`` for a learned one, whose ``rule`` it then has.
@@ -73,7 +77,8 @@ class OptimizerSpec:
             raise ValueError(f"{self.name} is not learned: it cannot be told the horizon")
         if not 0 < self.lr <= torch.finfo(torch.float32).max:
             raise ValueError(
-                f"the learning rate of {self.name} must be a number above 0 that float32 holds, got {self.lr}"
+                f"the learning rate of {self.name} must be a number above 0 that float32 holds, "
+                f"got {self.lr}"
             )
 
     @property
@@ -113,7 +118,8 @@ class OptimizerSpec:
         shapes: Sequence[Sequence[int]] | None = None,
         steps: int | None = None,
     ) -> Stepper:
-        """Itself at work on ``params (runs, p)``, which it will move in place, made of tensors of ``shapes``, for ``steps``."""
+        """Itself at work on ``params (runs, p)``, which it will move in place, made of tensors of
+        ``shapes``, for ``steps``."""
         if self.rule is not None:
             if self.horizon and steps is None:
                 raise ValueError(f"steps is None, expected their number: {self.name} is told it")
@@ -140,9 +146,11 @@ def find(
 ) -> OptimizerSpec:
     """An optimizer by name, by a path to a ``.safetensors`` file, or around a rule.
 
-    ``hyperadam+horizon`` is told how many steps there will be; ``hyperadam+relative`` takes relative steps, whatever its weights
-    say; both may be given. ``adam@0.01`` gives the learning rate. Without it a learned rule takes its published step size, and a hand-made optimizer
-    the rate tuned for ``task`` and ``steps`` (from ``tuning``, then as shipped), else the published one, else a guess.
+    ``hyperadam+horizon`` is told how many steps there will be; ``hyperadam+relative`` takes
+    relative steps, whatever its weights say; both may be given. ``adam@0.01`` gives the learning
+    rate. Without it a learned rule takes its published step size, and a hand-made optimizer the
+    rate tuned for ``task`` and ``steps`` (from ``tuning``, then as shipped), else the published
+    one, else a guess.
     """
     if isinstance(optimizer, OptimizerSpec):
         return optimizer
@@ -229,7 +237,8 @@ def _load(name: str, relative: bool | None = None) -> UpdateRule[Any]:
         near = difflib.get_close_matches(name, [*names(), *RULES], n=3, cutoff=0.5)
         hint = f"did you mean {' or '.join(dict.fromkeys(near))}? " if near else ""
         raise ValueError(
-            f"no optimizer is called {name!r}; {hint}there are {', '.join(names())}, and paths to {SUFFIX} files"
+            f"no optimizer is called {name!r}; {hint}there are {', '.join(names())}, and paths to "
+            f"{SUFFIX} files"
         )
     path = Path(name).resolve() if _is_path(name) else SHIPPED / f"{name}{SUFFIX}"
     if not path.is_file():

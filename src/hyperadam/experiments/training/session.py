@@ -1,4 +1,5 @@
-"""Training a task with an optimizer from many seeds as one computation, with checkpoints; a run that diverges is a result."""
+"""Training a task with an optimizer from many seeds as one computation, with checkpoints; a run
+that diverges is a result."""
 
 from __future__ import annotations
 
@@ -28,14 +29,16 @@ from hyperadam.tasks import Metrics, Task
 
 #: Called after every step with the share of the work that is done, from 0 to 1.
 Progress = Callable[[float], None]
-#: Bytes that the optimizer's state, parameters and gradients may take together: this bounds how many runs advance at once.
+#: Bytes that the optimizer's state, parameters and gradients may take together: this bounds how
+#: many runs advance at once.
 MEMORY = 512 * 2**20
 #: Seconds between two checkpoints.
 INTERVAL = 120.0
 
 
 class Record(NamedTuple):
-    """What is known so far of all runs: losses ``(runs, steps)``, and ``(runs,)`` or, on the test set, ``(3, runs)``."""
+    """What is known so far of all runs: losses ``(runs, steps)``, and ``(runs,)`` or, on the test
+    set, ``(3, runs)``."""
 
     losses: Tensor
     final_loss: Tensor
@@ -59,21 +62,23 @@ def train(
 ) -> Result:
     """Train ``task`` from every seed and return all losses.
 
-    A run whose loss, gradient or parameters cease to be finite has diverged: it is stopped there, and recorded so. A gradient
-    whose squared norm overflows counts as not finite.
+    A run whose loss, gradient or parameters cease to be finite has diverged: it is stopped there,
+    and recorded so. A gradient whose squared norm overflows counts as not finite.
 
     Args:
         task: a name or a task.
-        optimizer: a name such as ``adam``, ``adam@0.01`` or ``hyperadam``, a path to weights, or a rule.
+        optimizer: a name such as ``adam``, ``adam@0.01`` or ``hyperadam``, a path to weights, or a
+            rule.
         seeds: one a run.
         steps: of each run.
-        final_batches: the final loss is the mean over so many of a run's batches, evenly spread; ``None``: over all.
+        final_batches: the final loss is the mean over so many of a run's batches, evenly spread;
+            ``None``: over all.
         test: also evaluate on the test set.
         tuning: a folder of tuned learning rates.
         progress: told the share of the work that is done.
-        checkpoint: a file to resume from if it is there, and to write every ``interval`` seconds; it stays, complete, when
-            the training is over. A resumed training gives the same numbers to the bit. Beside it lies the
-            one before it, which serves if the latest is damaged.
+        checkpoint: a file to resume from if it is there, and to write every ``interval`` seconds;
+            it stays, complete, when the training is over. A resumed training gives the same numbers
+            to the bit. Beside it lies the one before it, which serves if the latest is damaged.
         runs_at_once: how many runs advance together; by default as many as :data:`MEMORY` holds.
     """
     name = task if isinstance(task, str) else task.title or type(task).__name__
@@ -298,7 +303,8 @@ def checkpoint_files(path: Path) -> tuple[Path, Path]:
 def final_loss(
     task: Task[Any], params: Tensor, seeds: Sequence[int], steps: int, batches: int
 ) -> Tensor:
-    """The mean loss of ``params (runs, p)`` over ``batches`` of the batches of steps ``0 … steps-1``, ``(runs,)``."""
+    """The mean loss of ``params (runs, p)`` over ``batches`` of the batches of steps ``0 …
+    steps-1``, ``(runs,)``."""
     if batches >= steps:
         return task.final_loss(params, seeds, steps)
     total = torch.zeros(len(params), dtype=torch.float64)

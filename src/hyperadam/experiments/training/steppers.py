@@ -1,4 +1,5 @@
-"""Steps of many runs as one computation: parameters ``(runs, p)``, moved in place, and no run ever meets another."""
+"""Steps of many runs as one computation: parameters ``(runs, p)``, moved in place, and no run ever
+meets another."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ __all__ = ["RuleStepper", "Stepper", "TorchStepper"]
 
 
 class Stepper(Protocol):
-    """An optimizer at work on ``params (runs, p)``. A run's numbers are the same, to the bit, in any company."""
+    """An optimizer at work on ``params (runs, p)``. A run's numbers are the same, to the bit, in
+    any company."""
 
     params: Tensor
 
@@ -22,14 +24,16 @@ class Stepper(Protocol):
         """Move ``params`` in place, given their gradient ``(runs, p)``."""
 
     def state_dict(self) -> dict[str, Any]:
-        """What :meth:`load_state_dict` needs to go on exactly here; loads with ``weights_only=True``."""
+        """What :meth:`load_state_dict` needs to go on exactly here; loads with
+        ``weights_only=True``."""
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take over the state of a stepper of the same kind and size."""
 
 
 class TorchStepper:
-    """An optimizer of ``torch.optim`` that treats each coordinate alone: to it, all runs are one tensor."""
+    """An optimizer of ``torch.optim`` that treats each coordinate alone: to it, all runs are one
+    tensor."""
 
     def __init__(
         self,
@@ -40,7 +44,8 @@ class TorchStepper:
     ) -> None:
         self.params = params
         self._parameter = nn.Parameter(params)  # the same memory
-        # the plain loop over tensors: fused momentum gives a run other bits in other company, and the gradient costs far more
+        # the plain loop over tensors: fused momentum gives a run other bits in other company, and
+        # the gradient costs far more
         self._optimizer = kind([self._parameter], lr=lr, foreach=False, **options)  # type: ignore[call-arg]
 
     def step(self, grad: Tensor) -> None:

@@ -1,4 +1,5 @@
-"""Tuning in bulk: every hand-made optimizer on every task and horizon that experiments need, as jobs."""
+"""Tuning in bulk: every hand-made optimizer on every task and horizon that experiments need, as
+jobs."""
 
 from __future__ import annotations
 
@@ -15,9 +16,11 @@ from hyperadam.experiments.training.optimizers import BASELINES, find
 from hyperadam.experiments.tuning import FIRST_SEED, Tuning, tune
 from hyperadam.results import Store
 
-#: How many runs judge a rate, at 100 steps and at the longer horizon: for small learners, and for convolutional ones.
+#: How many runs judge a rate, at 100 steps and at the longer horizon: for small learners, and for
+#: convolutional ones.
 SMALL, LARGE = (10, 10), (2, 1)
-#: Horizons beyond 100 steps are tuned at this one, again for small and convolutional learners; the nearest serves.
+#: Horizons beyond 100 steps are tuned at this one, again for small and convolutional learners; the
+#: nearest serves.
 LONG_SMALL, LONG_LARGE = 1000, 300
 #: The final loss of longer runs is over so many batches.
 FINAL_BATCHES = 100
@@ -81,7 +84,8 @@ class TuneJob(Job):
 
 
 def tuning_jobs(experiments: Iterable[Experiment], folder: Path) -> list[TuneJob]:
-    """A job for each rate that the experiments need, those that are stored included (see :attr:`TuneJob.done`)."""
+    """A job for each rate that the experiments need, those that are stored included (see
+    :attr:`TuneJob.done`)."""
     needed = {
         (task, optimizer, steps > 100)
         for experiment in experiments

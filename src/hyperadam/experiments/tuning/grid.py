@@ -1,4 +1,5 @@
-"""Learning rates found on a logarithmic grid that grows where its best point is at an edge; grid and result are a file."""
+"""Learning rates found on a logarithmic grid that grows where its best point is at an edge; grid
+and result are a file."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ FIRST_SEED = 1_000_000
 
 @dataclass(frozen=True)
 class Tuning:
-    """The rates that were tried, ascending, with their results; the best of them, and whether the grid ended there."""
+    """The rates that were tried, ascending, with their results; the best of them, and whether the
+    grid ended there."""
 
     start: float
     start_source: str
@@ -36,7 +38,8 @@ class Tuning:
         return self.best.lr
 
     def save(self, folder: Path) -> Path:
-        """Put the rate and its grid where :func:`hyperadam.experiments.training.rates.tuned_lr` finds them; the file of rates."""
+        """Put the rate and its grid where :func:`hyperadam.experiments.training.rates.tuned_lr`
+        finds them; the file of rates."""
         best = self.best
         rates.store(
             folder,
@@ -78,16 +81,17 @@ def tune(
 ) -> Tuning:
     """Find the learning rate with the lowest :func:`score`.
 
-    A grid of doublings about the published rate and the optimizer's usual one (or about the one in ``adam@0.01``) is extended
-    until its best point lies inside; then the two points at a factor √2 from the best are tried. Cells that ``store`` has are
-    not computed again.
+    A grid of doublings about the published rate and the optimizer's usual one (or about the one in
+    ``adam@0.01``) is extended until its best point lies inside; then the two points at a factor √2
+    from the best are tried. Cells that ``store`` has are not computed again.
     """
     spec = optimizers.find(optimizer, task, steps)
     start, usual = spec.rate, 0
     # a rate that is given is where to start; one that an earlier tuning found is not
     if spec.baseline is not None and spec.rate.kind is not Kind.GIVEN:
         start = starting_rate(spec.name, task, steps, spec.baseline.start)
-        # on a plateau a low rate looks best from nearby, and one that leaves the plateau lies far off
+        # on a plateau a low rate looks best from nearby, and one that leaves the plateau lies far
+        # off
         usual = 2 * round(math.log2(spec.baseline.start / start.lr))
     tried: dict[int, Result] = {}  # by half doublings from the start
 
@@ -97,7 +101,8 @@ def tune(
         tried[point] = run_cell(cell, store, progress and (lambda share: progress(cell, share)))
 
     def best() -> int:
-        # among equals the nearest to the start; but if every rate diverged, the lowest is the nearest to one that does not
+        # among equals the nearest to the start; but if every rate diverged, the lowest is the
+        # nearest to one that does not
         losses = {point: score(result) for point, result in tried.items()}
         return min(
             tried,
