@@ -16,9 +16,9 @@ import torch
 from hyperadam import HyperAdamRule, data, tasks
 from hyperadam.cli import COMMANDS, main
 from hyperadam.commands import common, demo
-from hyperadam.experiments import Result
+from hyperadam.experiments.training import rates
 
-from ..experiments.tiny import NoisyBowl
+from ..experiments.tiny import NoisyBowl, stored
 
 
 @pytest.fixture(autouse=True)
@@ -56,7 +56,7 @@ def test_compare(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("index.html", "curves.svg", "curves.png", "summary.json", "table.md", "table.csv"):
         assert (folder / name).stat().st_size > 0
     assert "results/compare/index.html" in out
-    results = [Result.load(path) for path in (folder / "cells").glob("*.json")]
+    results = stored(folder / "cells")
     assert len(results) == 6
     assert all(r.losses.shape == (3, 5) for r in results)
     summary = json.loads((folder / "summary.json").read_text())
@@ -87,17 +87,16 @@ def test_train(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = capsys.readouterr().out
     assert re.search(r"bowl +mine +0\.005", out)
     assert "against" not in out
-    written = [path.read_text() for path in (here / "results" / "train").rglob("*.json")]
-    assert len(written) == 2
-    assert not any(str(here) in text for text in written), "results know nothing of folders"
+    (summary,) = (path.read_text() for path in (here / "results" / "train").rglob("*.json"))
+    (result,) = stored(here / "results" / "train" / "cells")
+    assert str(here) not in summary + json.dumps(result.settings), "results know nothing of folders"
 
 
 def test_train_with_options(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = "train noisy-bowl --optimizer sgd --steps 6 --runs 2 --seed 40 --final-batches 2 --threads 1 --out x"
     assert cli(command) == 0
-    (path,) = (here / "x" / "cells").glob("*.json")
-    settings = Result.load(path).settings
-    assert (settings["seeds"], settings["final_batches"], settings["steps"]) == ([40, 41], 2, 6)
+    (result,) = stored(here / "x" / "cells")
+    assert (result.seeds, result.settings["final_batches"], result.steps) == ((40, 41), 2, 6)
     assert "0.5 (untuned)" in capsys.readouterr().out
 
 
@@ -105,10 +104,9 @@ def test_tune_then_compare(here: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert cli("tune bowl --optimizers sgd,adam --steps 4 --runs 2") == 0
     out = capsys.readouterr().out
     assert re.search(r"bowl +sgd +lr 1 ", out)
-    stored = json.loads((here / "results/tuning/bowl.sgd.4.json").read_text())
-    assert stored["lr"] == 1.0
-    assert stored["settings"]["seeds"] == [1_000_000, 1_000_001]
-    assert (here / "results/tuning/bowl.adam.4.json").is_file()
+    adam, sgd = rates.read_rates(here / "results/tuning/rates.csv")
+    assert (sgd.optimizer, sgd.lr, sgd.first_seed, sgd.runs) == ("sgd", 1.0, 1_000_000, 2)
+    assert adam.optimizer == "adam"
     assert cli("compare bowl --optimizers sgd,sgd@0.3 --steps 4 --runs 2") == 0
     assert "1 (tuned)" in capsys.readouterr().out
 
@@ -197,7 +195,7 @@ def one_line(capsys: pytest.CaptureFixture[str]) -> str:
         ("data fetch mnist --from nowhere", "nowhere is not a folder"),
         ("tian bowl", "invalid choice: 'tian'"),
         ("train", "required: TASK"),
-        ("train bowl --out file --steps 2 --runs 1", "file/cells: Not a directory"),
+        ("train bowl --out file --steps 2 --runs 1", "file: File exists"),
     ],
 )
 def test_errors_are_one_line(
@@ -225,15 +223,18 @@ def test_a_full_disk(
     here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def full(descriptor: int) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        if "cells" in os.readlink(f"/proc/self/fd/{descriptor}"):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(common.ProgressLine, "__call__", lambda *_: None)
     monkeypatch.setattr(os, "fsync", full)
     assert cli("train bowl --steps 2 --runs 1") == 2
     line = one_line(capsys)
     assert "No space left on device" in line
-    assert "results/train/cells/bowl.hyperadam.2." in line
-    assert not [path for path in here.rglob("*") if path.is_file()], "nothing half-written is left"
+    assert "results/train/cells/bowl/hyperadam-2" in line
+    assert not [path for path in here.rglob("*") if path.is_file() and path.name != ".lock"], (
+        "nothing half-written is left"
+    )
 
 
 def test_interruption(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,11 +17,11 @@ import torch
 
 import hyperadam
 from hyperadam.cli import main
-from hyperadam.experiments import Result
-from hyperadam.experiments.experiment import Claim, Experiment, Figure
-from hyperadam.experiments.specs import EXPERIMENTS
+from hyperadam.experiments.paper.experiment import Claim, Experiment, Figure
+from hyperadam.experiments.paper.specs import EXPERIMENTS
+from hyperadam.results import archive
 
-from ..experiments.tiny import NoisyBowl
+from ..experiments.tiny import NoisyBowl, stored
 
 
 @pytest.fixture(autouse=True)
@@ -84,7 +84,7 @@ def test_reproduce(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert rows["bowl", "adam"]["paper"] == "0.5"
     assert rows["trap", "sgd"]["diverged"] == "1"
     assert sum(int(row["best"]) for row in rows.values()) == 1, "of the column where none diverged"
-    assert len(list((here / "results" / "cells").glob("*.json"))) == 6
+    assert len(list((here / "results" / "cells").rglob("*.npz"))) == 6
     assert cli("reproduce tiny --jobs 1") == 0
     assert capsys.readouterr().err == "", "finished cells are used again"
 
@@ -92,8 +92,8 @@ def test_reproduce(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
 def test_quick_is_kept_apart(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli("reproduce tiny --quick --runs 1 --jobs 1") == 0
     assert "not tuned" not in capsys.readouterr().out
-    stored = [Result.load(path) for path in (here / "results/quick/cells").glob("*.json")]
-    assert {(result.runs, result.steps) for result in stored} == {(1, 4)}
+    found = stored(here / "results/quick/cells")
+    assert {(result.runs, result.steps) for result in found} == {(1, 4)}
     assert (here / "results/quick/tiny/table.md").is_file()
     assert not (here / "results/cells").exists()
 
@@ -148,15 +148,15 @@ def test_tune_all_then_reproduce(
     assert "1 rates, 1 of them stored already" in capsys.readouterr().out
     assert cli("reproduce tiny --jobs 1") == 0
     assert "not tuned" not in capsys.readouterr().out
-    (sgd,) = (Result.load(path) for path in (here / "results/cells").glob("bowl.sgd.*.json"))
-    assert (sgd.lr, sgd.lr_source) == (0.5, "tuned for 100 steps")
+    (sgd,) = archive.read(here / "results/cells/bowl/sgd-3.npz")
+    assert sgd.lr == 0.5
 
 
 SLOW = """
 import time
 from hyperadam import tasks
-from hyperadam.experiments import specs
-from hyperadam.experiments.experiment import Experiment
+from hyperadam.experiments.paper import specs
+from hyperadam.experiments.paper.experiment import Experiment
 from tests.experiments.tiny import NoisyBowl
 
 class Slow(NoisyBowl):
@@ -218,6 +218,41 @@ def test_interrupted_it_leaves_nothing_running(
     assert process.returncode == 130
     assert err == "hyperadam: interrupted; what is finished is kept\n"
     assert not [pid for pid in workers if _runs(pid)]
+
+
+def test_a_second_one_in_the_same_folder_is_refused(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with reproducing(here) as (process, _):
+        for command in ("reproduce tiny", "train bowl --out results", "tune bowl --out results"):
+            assert cli(command) == 2
+            (line,) = capsys.readouterr().err.splitlines()
+            assert line.startswith(f"hyperadam: results: process {process.pid} on ")
+            assert line.endswith("wait until it ends, or choose another folder")
+        assert not list((here / "results").rglob("*.npz"))
+        process.kill()
+        process.wait()
+        assert cli("reproduce tiny --jobs 1") == 0, "the lock dies with its process"
+
+
+def test_a_damaged_result_is_told_and_left_alone(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli("reproduce tiny --jobs 1") == 0
+    path = here / "results/cells/bowl/sgd-6.npz"
+    path.write_bytes(path.read_bytes()[:-1])
+    damaged = path.read_bytes()
+    capsys.readouterr()
+    assert cli("reproduce tiny --jobs 1") == 1
+    out, err = capsys.readouterr()
+    assert "5 of 6 cells" in out
+    assert err.splitlines() == [
+        "hyperadam: bowl  sgd  6 steps: results/cells/bowl/sgd-6.npz is damaged: its checksum is "
+        "not that of its content: delete the file to compute its runs anew"
+    ]
+    assert path.read_bytes() == damaged
+    path.unlink()
+    assert cli("reproduce tiny --jobs 1") == 0
 
 
 def test_killed_it_leaves_nothing_running(here: Path) -> None:

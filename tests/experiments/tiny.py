@@ -15,8 +15,8 @@ from torch import Tensor
 from hyperadam import tasks
 from hyperadam.data import draws
 from hyperadam.data.draws import Seeds, Steps
-from hyperadam.experiments import Result
 from hyperadam.experiments.jobs import Job
+from hyperadam.results import Result, archive
 from hyperadam.tasks import Task, registry
 
 
@@ -94,6 +94,11 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     return
 
 
+def stored(folder: Path) -> list[Result]:
+    """Every result in a store."""
+    return [found for path in sorted(folder.rglob("*.npz")) for found in archive.read(path)]
+
+
 def result(
     final: Sequence[float],
     optimizer: str = "adam",
@@ -108,17 +113,17 @@ def result(
         "optimizer": optimizer,
         "lr": 0.1,
         "steps": steps,
-        "seeds": list(seeds or range(len(final))),
     }
     losses = torch.tensor(final).unsqueeze(1) + torch.linspace(2, 0, steps)
     diverged = tuple(None if math.isfinite(x) else 2 for x in final)
     return Result(
         settings,
-        label or optimizer,
-        "tuned",
+        tuple(seeds or range(len(final))),
         losses,
         torch.tensor(final),
         diverged,
         None,
         {"torch": "2"},
+        label or optimizer,
+        "tuned",
     )

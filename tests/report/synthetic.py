@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 
-from hyperadam.experiments import Result
-from hyperadam.experiments.experiment import Claim, Experiment, Figure
-from hyperadam.tasks import Metrics
+from hyperadam.experiments.paper.experiment import Claim, Experiment, Figure
+from hyperadam.experiments.paper.runner import Loaded
+from hyperadam.results import Result
 
 OPTIMIZERS = (
     *("sgd", "momentum", "adagrad", "adadelta", "rmsprop", "adam"),
@@ -77,31 +77,48 @@ def make(
     metrics = None
     if test:
         top1 = torch.where(final.isfinite(), 1 - final / 10, math.nan)
-        metrics = Metrics(
-            torch.where(final.isfinite(), final * 0.3, math.nan), top1, (1 + top1) / 2
-        )
+        metrics = {
+            "loss": torch.where(final.isfinite(), final * 0.3, math.nan),
+            "top1": top1,
+            "top2": (1 + top1) / 2,
+        }
     settings = {
         "task": task,
         "p": 15910,
         "optimizer": optimizer,
         "lr": 0.03,
         "steps": steps,
-        "seeds": list(range(runs)),
     }
-    settings["final_batches"] = min(steps, 500)
+    if steps > 500:
+        settings["final_batches"] = 500
+    if test:
+        settings["test"] = True
     if optimizer in OPTIMIZERS[:6]:
         settings["hyperparameters"] = {}
         settings["lr"] = 0.03125
     else:
         settings |= {
             "rule": "hyperadam",
-            "config": {"candidates": 20, "lstm": True},
+            "config": {"candidates": 21},
             "weights": f"{seed:064x}"[:64],
         }
     made_with = {"hyperadam": "0.1.0", "torch": "2", "python": "3.12", "backend": "torch"}
     return Result(
-        settings, optimizer, "tuned", losses.float(), final.float(), tuple(at), metrics, made_with
+        settings,
+        tuple(range(runs)),
+        losses.float(),
+        final.float(),
+        tuple(at),
+        metrics,
+        made_with,
+        optimizer,
+        "tuned",
     )
+
+
+def loaded(found: Sequence[Result]) -> Loaded:
+    """Results as they come from a store where nothing is damaged."""
+    return Loaded(list(found), {})
 
 
 def results(

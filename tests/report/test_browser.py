@@ -12,7 +12,7 @@ import torch
 from hyperadam.report.paper import document
 from hyperadam.report.render import page
 
-from .synthetic import ACTIVATIONS, bare, results
+from .synthetic import ACTIVATIONS, bare, loaded, results
 
 webdriver = pytest.importorskip(
     "selenium.webdriver", reason="selenium is not installed (pip install selenium)"
@@ -58,7 +58,14 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> str:
     diverged = {("mnist-mlp-elu", "dm"): 7}
     path = tmp_path_factory.mktemp("page") / "report.html"
     path.write_text(
-        page(document([(ACTIVATIONS, results(ACTIVATIONS, (), diverged)), (second, longer)])),
+        page(
+            document(
+                [
+                    (ACTIVATIONS, loaded(results(ACTIVATIONS, (), diverged))),
+                    (second, loaded(longer)),
+                ]
+            )
+        ),
         encoding="utf-8",
     )
     return path.as_uri()

@@ -8,12 +8,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from hyperadam.experiments import Result
-from hyperadam.experiments.experiment import Claim
+from hyperadam.experiments.paper.experiment import Claim
 from hyperadam.report.claims import Outcome, Verdict, about, judge
 from hyperadam.report.measures import values
-from hyperadam.report.paper import finding
-from hyperadam.tasks import Metrics
+from hyperadam.report.section import finding
+from hyperadam.results import Result
 
 from ..experiments.tiny import result
 from .synthetic import make
@@ -50,24 +49,55 @@ def test_what_is_not_measured_is_neither_for_nor_against() -> None:
     assert verdict(CLAIM, a, result(EQUAL, "b")) is Verdict.UNDECIDED
 
 
-def test_divergence_is_a_clear_loss() -> None:
+def test_divergences_are_counted() -> None:
     one = Claim("a beats b.", "a", ("b",))
+    rarely, always = [math.inf] + [0.5] * 99, [math.inf] * 100
+    assert verdict(one, result(rarely, "a"), result(always, "b")) is Verdict.HOLDS
+    assert verdict(one, result(always, "a"), result(rarely, "b")) is Verdict.FAILS
+    assert verdict(one, result(rarely, "a"), result(rarely, "b")) is Verdict.UNDECIDED
     broken = [0.1, math.inf, 0.1]
-    assert verdict(one, result(BASE, "a"), result(broken, "b")) is Verdict.HOLDS
-    assert verdict(one, result(broken, "a"), result(BASE, "b")) is Verdict.FAILS
-    assert verdict(one, result(broken, "a"), result([math.inf] * 3, "b")) is Verdict.UNDECIDED
+    assert verdict(one, result(broken, "a"), result(BASE, "b")) is Verdict.UNDECIDED, "of three"
     judged = judge(one, keyed(result(broken, "a"), result(BASE, "b")), [("bowl", 5)])
-    assert judged.comparisons[0].text == "worse: diverged"
+    assert judged.comparisons[0].text == "diverged in 1 of 3, the other in 0 (p = 1)"
     assert "diverged in 1 of 3 runs on bowl" in finding(judged)
 
 
-def test_one_run_decides_nothing_unless_it_diverges() -> None:
+def test_who_diverges_more_often_is_not_better() -> None:
+    one = Claim("a beats b.", "a", ("b",))
+    a, b = [math.inf] + [0.1] * 19, [0.5] * 20
+    judged = judge(one, keyed(result(a, "a"), result(b, "b")), [("bowl", 5)])
+    assert judged.comparisons[0].contrast is not None
+    assert judged.comparisons[0].contrast.significant, "it is lower in 19 of 20"
+    assert judged.comparisons[0].outcome is Outcome.UNCLEAR
+
+
+def test_one_run_decides_nothing() -> None:
     one = Claim("a beats b.", "a", ("b",))
     judged = judge(one, keyed(result([0.1], "a"), result([5.0], "b")), [("bowl", 5)])
     assert judged.verdict is Verdict.UNDECIDED
     assert judged.comparisons[0].outcome is Outcome.SINGLE
-    assert "no standard error, in 1 (98.0 % lower than b on bowl)" in finding(judged)
-    assert verdict(one, result([0.1], "a"), result([math.inf], "b")) is Verdict.HOLDS
+    assert "one number each in 1, so that nothing is clear (98.0 % lower than b on bowl)" in (
+        finding(judged)
+    )
+    assert verdict(one, result([0.1], "a"), result([math.inf], "b")) is Verdict.UNDECIDED
+
+
+def test_two_losses_at_chance_are_no_win() -> None:
+    one = Claim("a beats b.", "a", ("b",))
+    a, b = [2.302, 2.3021, 2.3019], [2.304, 2.3041, 2.3039]
+    judged = judge(one, keyed(result(a, "a"), result(b, "b")), [("bowl", 5)])
+    assert judged.comparisons[0].outcome is Outcome.LEVEL
+    assert judged.comparisons[0].text == "too little to matter: 0.1 % lower (p < .001)"
+    assert judged.verdict is Verdict.UNDECIDED
+    assert "too close to matter in 1 (b on bowl)" in finding(judged)
+    accuracies = [[0.984, 0.985, 0.986], [0.981, 0.982, 0.983]]
+    top1 = Claim("a beats b.", "a", ("b",), measure="test_top1")
+    tested = [
+        replace(result(a, label), test={"top1": torch.tensor(found)})
+        for label, found in zip("ab", accuracies, strict=True)
+    ]
+    (comparison,) = judge(top1, keyed(*tested), [("bowl", 5)]).comparisons
+    assert comparison.outcome is Outcome.LEVEL, "three tenths of a point"
 
 
 def test_tasks_and_steps() -> None:
@@ -88,7 +118,7 @@ def test_of_accuracies_the_higher_is_better() -> None:
     def with_top1(label: str, *top1: float) -> Result:
         found = result([1.0] * len(top1), label)
         tensor = found.final_loss.new_tensor(top1)
-        return Result(**{**found.__dict__, "test": Metrics(tensor, tensor, tensor)})
+        return replace(found, test=dict.fromkeys(("loss", "top1", "top2"), tensor))
 
     assert (
         verdict(claim, with_top1("a", 0.98, 0.97, 0.98), with_top1("b", 0.9, 0.91, 0.9))
@@ -98,9 +128,9 @@ def test_of_accuracies_the_higher_is_better() -> None:
         verdict(claim, with_top1("a", 0.9, 0.91, 0.9), with_top1("b", 0.98, 0.97, 0.98))
         is Verdict.FAILS
     )
-    assert (
-        verdict(claim, with_top1("a", 0.9, 0.91), with_top1("b", math.nan, 0.9)) is Verdict.HOLDS
-    ), "b diverged"
+    always = with_top1("b", *[math.nan] * 8)
+    assert verdict(claim, with_top1("a", *[0.9] * 8), always) is Verdict.HOLDS, "b diverged"
+    assert verdict(claim, replace(always, label="a"), with_top1("b", *[0.9] * 8)) is Verdict.FAILS
     assert verdict(claim, result(BASE, "a"), result(BASE, "b")) is Verdict.MISSING, "no test set"
 
 
@@ -119,8 +149,8 @@ def test_times() -> None:
         return replace(result(BASE, label), measures={"seconds_to_loss": torch.tensor([seconds])})
 
     judged = judge(claim, keyed(timed("a", 20.0), timed("b", math.inf)), [("bowl", 5)])
-    assert judged.verdict is Verdict.HOLDS
-    assert judged.comparisons[0].text == "better: the other never there"
+    assert judged.verdict is Verdict.UNDECIDED, "one number each"
+    assert judged.comparisons[0].text == "never there in 0 of 1, the other in 1"
     judged = judge(claim, keyed(timed("a", 20.0), timed("b", 30.0)), [("bowl", 5)])
     assert judged.verdict is Verdict.UNDECIDED
     assert judged.comparisons[0].outcome is Outcome.SINGLE

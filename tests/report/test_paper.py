@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from dataclasses import replace
@@ -11,15 +10,18 @@ from pathlib import Path
 import pytest
 import torch
 
-from hyperadam.experiments import Result
+from hyperadam.experiments.training import rates
+from hyperadam.experiments.training.rates import GridPoint, TunedRate
 from hyperadam.report import curves
 from hyperadam.report.experiment import markdown
 from hyperadam.report.paper import document
 from hyperadam.report.render import ON_DARK, SIGNS, page
+from hyperadam.report.section import Entry
 from hyperadam.report.statistics import summarize
 from hyperadam.report.tables import loss
+from hyperadam.results import Store
 
-from .synthetic import ACTIVATIONS, OPTIMIZERS, bare, make, results
+from .synthetic import ACTIVATIONS, OPTIMIZERS, bare, loaded, make, results
 from .test_pages import Checker
 
 FOUND = results(
@@ -34,7 +36,7 @@ def parts(text: str) -> Checker:
 
 
 def test_the_page_has_every_number() -> None:
-    text = parts(page(document([(ACTIVATIONS, FOUND)]))).text
+    text = parts(page(document([(ACTIVATIONS, loaded(FOUND))]))).text
     for result in FOUND:
         if not result.diverged:
             assert loss(summarize(result)) in text, (result.task, result.label)
@@ -52,16 +54,16 @@ def test_cells_with_fewer_runs_are_told() -> None:
     fewer = [
         make(r.task, r.label, r.steps, 5) if r.label == "adam" else r for r in results(ACTIVATIONS)
     ]
-    (part,) = document([(ACTIVATIONS, fewer)])["experiments"]
+    (part,) = document([(ACTIVATIONS, loaded(fewer))]).sections
     assert "computed: 44 of 44 cells, 4 of them with fewer than 20 runs." in markdown(part)
     assert "Measured so far: 44 of 44 cells, 4 of them with fewer than 20 runs." in page(
-        document([(ACTIVATIONS, fewer)])
+        document([(ACTIVATIONS, loaded(fewer))])
     )
-    assert "so far" not in page(document([(ACTIVATIONS, results(ACTIVATIONS))]))
+    assert "so far" not in page(document([(ACTIVATIONS, loaded(results(ACTIVATIONS)))]))
 
 
 def test_nothing_is_loaded_from_elsewhere() -> None:
-    text = page(document([(ACTIVATIONS, FOUND)]))
+    text = page(document([(ACTIVATIONS, loaded(FOUND))]))
     checker = parts(text)
     assert all(load.startswith(("#", "data:,")) for load in checker.loads)
     assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)|@import|url\((?!#)", text)
@@ -70,18 +72,22 @@ def test_nothing_is_loaded_from_elsewhere() -> None:
 
 
 def test_every_link_has_an_end() -> None:
-    text = page(document([(ACTIVATIONS, FOUND)]))
+    text = page(document([(ACTIVATIONS, loaded(FOUND))]))
     ends = re.findall(r'\bid="([^"]+)"', text)
     assert len(ends) == len(set(ends))
     assert {load[1:] for load in parts(text).loads if load.startswith("#")} <= set(ends)
 
 
 def test_the_same_results_give_the_same_page(tmp_path: Path) -> None:
-    stored = []
-    for number, result in enumerate(FOUND):
-        result.save(tmp_path / f"{number}.json")
-        stored.append(Result.load(tmp_path / f"{number}.json"))
-    assert page(document([(ACTIVATIONS, stored)])) == page(document([(ACTIVATIONS, FOUND)]))
+    store, stored = Store(tmp_path), []
+    for result in FOUND:
+        store.add(result)
+        again = store.find(result.settings, result.seeds)
+        assert again is not None
+        stored.append(replace(again, label=result.label, lr_source=result.lr_source))
+    assert page(document([(ACTIVATIONS, loaded(stored))])) == page(
+        document([(ACTIVATIONS, loaded(FOUND))])
+    )
 
 
 def test_winner_ties_and_divergence_are_marked() -> None:
@@ -98,22 +104,23 @@ def test_winner_ties_and_divergence_are_marked() -> None:
         optimizers=("adam", "sgd", "dm", "rnnprop"),
         steps=(10,),
     )
-    (part,) = document([(small, found)])["experiments"]
-    cells = {row["optimizer"]: row["cells"][0] for row in part["tables"][0]["rows"]}
-    assert [cells[label].get("best") for label in small.optimizers] == [True, False, False, None]
-    assert [cells[label].get("tied") for label in small.optimizers] == [None, True, False, None]
-    assert cells["rnnprop"] == {"missing": True}
+    (part,) = document([(small, loaded(found))]).sections
+    entries = {row.optimizer: row.entries[0] for row in part.tables[0].rows}
+    assert [entries[label].best for label in small.optimizers] == [True, False, False, False]
+    assert [entries[label].tied for label in small.optimizers] == [False, True, False, False]
+    assert entries["rnnprop"] == Entry()
+    assert entries["rnnprop"].missing
 
 
 def test_an_optimizer_that_diverged_never_wins() -> None:
     found = [make("t", "adam", 10, 3), make("t", "hyperadam", 10, 3, diverged=1)]
     small = bare(tasks=("t",), optimizers=("adam", "hyperadam"), steps=(10,))
-    (part,) = document([(small, found)])["experiments"]
-    cells = {row["optimizer"]: row["cells"][0] for row in part["tables"][0]["rows"]}
-    assert cells["adam"]["best"]
-    assert not cells["hyperadam"]["best"]
-    assert cells["hyperadam"]["diverged"] == 1
-    assert "±" in cells["hyperadam"]["rest"]
+    (part,) = document([(small, loaded(found))]).sections
+    entries = {row.optimizer: row.entries[0] for row in part.tables[0].rows}
+    assert entries["adam"].best
+    assert not entries["hyperadam"].best
+    assert entries["hyperadam"].diverged == 1
+    assert "±" in entries["hyperadam"].rest
 
 
 def test_test_metrics_have_tables_of_their_own() -> None:
@@ -126,15 +133,15 @@ def test_test_metrics_have_tables_of_their_own() -> None:
         test=True,
         published={("t", "adam", 10, "test_top1"): 0.985},
     )
-    (part,) = document([(small, results(small))])["experiments"]
-    assert [table["measure"] for table in part["tables"]] == ["test_loss", "test_top1", "test_top2"]
-    accuracy = part["tables"][1]["rows"][0]["cells"][0]
-    assert accuracy["paper"] == "98.50 %"
-    assert accuracy["text"].endswith(" %")
+    (part,) = document([(small, loaded(results(small)))]).sections
+    assert [table.measure for table in part.tables] == ["test_loss", "test_top1", "test_top2"]
+    accuracy = part.tables[1].rows[0].entries[0]
+    assert accuracy.paper == "98.50 %"
+    assert accuracy.text.endswith(" %")
 
 
 def test_no_results_at_all() -> None:
-    text = parts(page(document([(ACTIVATIONS, [])]))).text
+    text = parts(page(document([(ACTIVATIONS, loaded([]))]))).text
     assert "Measured so far: 0 of 44 cells." in text
     assert text.count("not measured") > 40
     assert "There are no results yet" in parts(page(document([]))).text
@@ -142,34 +149,31 @@ def test_no_results_at_all() -> None:
 
 def test_names_are_text() -> None:
     odd = bare(title="<b>&", tasks=("<i>",), optimizers=("</script>",))
-    text = page(document([(odd, [make("<i>", "</script>", 100, 3)])]))
+    text = page(document([(odd, loaded([make("<i>", "</script>", 100, 3)]))]))
     assert "<b>&" not in text
     assert "<i>" not in text
     assert text.count("</script>") == 2
 
 
 def test_tuned_rates_come_with_their_grid(tmp_path: Path) -> None:
-    stored = {
-        "format": "hyperadam-tuning/1",
-        "lr": 0.03125,
-        "at_edge": True,
-        "settings": {"steps": 100, "seeds": [5, 6, 7]},
-        "grid": [
-            {"lr": 0.03125, "score": 0.297, "diverged": 0},
-            {"lr": 4.0, "score": None, "diverged": 3},
+    rates.store(
+        tmp_path,
+        TunedRate("t", "adam", 100, 0.03125, True, 3, 5, 100, 0.02, "untuned", "torch 2"),
+        [
+            GridPoint("t", "adam", 100, 0.03125, 0.297, 0),
+            GridPoint("t", "adam", 100, 4.0, math.inf, 3),
         ],
-    }
-    (tmp_path / "t.adam.100.json").write_text(json.dumps(stored))
+    )
     small = bare(tasks=("t",), optimizers=("adam",))
-    text = parts(page(document([(small, results(small))], tmp_path))).text
+    text = parts(page(document([(small, loaded(results(small)))], tmp_path))).text
     assert "0.0312 → 0.297  4 → 3 diverged" in text
     assert "at the edge of the grid" in text
     assert "5–7" in text
 
 
 def test_a_coarse_page_says_so() -> None:
-    assert "A coarse version" in page(document([(ACTIVATIONS, FOUND)], quick=True))
-    assert "A coarse version" not in page(document([(ACTIVATIONS, FOUND)]))
+    assert "A coarse version" in page(document([(ACTIVATIONS, loaded(FOUND))], quick=True))
+    assert "A coarse version" not in page(document([(ACTIVATIONS, loaded(FOUND))]))
 
 
 @pytest.mark.parametrize(
@@ -196,14 +200,14 @@ def test_a_mean_ends_where_a_run_diverges() -> None:
 
 def test_sixty_panels_stay_small() -> None:
     big = bare(tasks=tuple(f"task-{n}" for n in range(60)), steps=(3000,), runs=2)
-    assert len(page(document([(big, results(big))])).encode()) < 3_000_000
+    assert len(page(document([(big, loaded(results(big)))])).encode()) < 3_000_000
 
 
 def test_verdicts_and_colours_are_complete() -> None:
-    made = document([(ACTIVATIONS, FOUND)])
-    assert set(made["counts"]) == set(SIGNS)
-    assert set(OPTIMIZERS) <= set(made["looks"])
-    dark = [ON_DARK.get(look["colour"], look["colour"]) for look in made["looks"].values()]
+    made = document([(ACTIVATIONS, loaded(FOUND))])
+    assert set(made.counts) == set(SIGNS)
+    assert set(OPTIMIZERS) <= set(made.looks)
+    dark = [ON_DARK.get(look.colour, look.colour) for look in made.looks.values()]
     assert "#000000" not in dark
 
 
@@ -224,10 +228,10 @@ def test_times_stand_apart_from_training() -> None:
         losses=torch.empty(15, 0),
         measures={"seconds_per_step": torch.rand(15)},
     )
-    made = document([(timed, [*trained, alone])])
-    (part,) = made["experiments"]
-    assert part["runs"] == [3], "rounds of timing are no runs"
-    assert [row["task"] for row in made["settings"]["rates"]] == ["t"]
+    made = document([(timed, loaded([*trained, alone]))])
+    (part,) = made.sections
+    assert part.runs == [3], "rounds of timing are no runs"
+    assert [rate.task for rate in made.rates] == ["t"]
     text = parts(page(made)).text
     assert "over 15 rounds" in text
     assert "never there" in text

@@ -1,1 +1,2 @@
-"""The commands, one module each: ``add(commands)`` describes it to the parser, ``run(options)`` does it."""
+"""The commands, one module each: ``add(commands)`` describes it to the parser, ``run(options)``
+does it."""

@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from hyperadam.experiments import TUNING, Cell, Result, Store, grid, jobs, run_cells
+from hyperadam.experiments import TUNING, Cell, grid, jobs, run_cells
+from hyperadam.files import Lock
 from hyperadam.kernels import machine
 from hyperadam.report import as_text, write_report
+from hyperadam.results import Result, Store
 from hyperadam.tasks import memory
 
 if TYPE_CHECKING:
@@ -112,7 +114,8 @@ def add_job_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run_jobs(options: argparse.Namespace, work: Sequence[jobs.Job], folder: Path) -> None:
-    """Do jobs with progress over all of them; those that fail are told at the end, and are an exit status of 1."""
+    """Do jobs with progress over all of them; those that fail are told at the end, and are an exit
+    status of 1."""
     line = ProgressLine()
 
     def watch(label: str, share: float, ended: bool) -> None:
@@ -151,7 +154,8 @@ def names(text: str) -> list[str]:
 
 
 def prepare(options: argparse.Namespace, threads: int | None = None) -> None:
-    """Set up the process for training: its memory, its threads (as asked for, or else ``threads``), the user's module."""
+    """Set up the process for training: its memory, its threads (as asked for, or else ``threads``),
+    the user's module."""
     memory.keep_freed()
     torch.set_num_threads(
         getattr(options, "threads", None)
@@ -191,7 +195,8 @@ def seeds(options: argparse.Namespace) -> range:
 
 
 class ProgressLine:
-    """What is being done, how much of all is done, and how long the rest will take; on one line of a terminal, redrawn.
+    """What is being done, how much of all is done, and how long the rest will take; on one line of
+    a terminal, redrawn.
 
     Elsewhere a line for each thing done."""
 
@@ -241,7 +246,8 @@ def run_and_report(
     title: str,
     command: str,
 ) -> list[Result]:
-    """Train every task with every optimizer, print the table, write the report, and say where it is."""
+    """Train every task with every optimizer, print the table, write the report, and say where it
+    is."""
     cells = grid(
         task_names,
         optimizers,
@@ -257,16 +263,19 @@ def run_and_report(
         line(f"{cell.task}  {cell.optimizer.label}", share)
 
     start = time.monotonic()
-    try:
-        results = run_cells(cells, Store(options.out / "cells"), progress, options.fresh)
-    finally:
-        line.close()
-    report = write_report(results, options.out, title, options.against, command)
+    with Lock(options.out):
+        try:
+            results = run_cells(cells, Store(options.out / "cells"), progress, options.fresh)
+        finally:
+            line.close()
+        report = write_report(results, options.out, title, options.against, command)
     print(as_text(report.table))
     if any(row.best for row in report.table.rows):
-        print("* the lowest mean of the task; ± and se are standard errors over runs")
+        print("* the lowest mean of the task; ± is the standard error over runs")
+        print("p is how likely chance alone makes so large a difference; clear is p ≤ .05")
     print(
-        f"\n{len(results[0].final_loss)} runs of {options.steps:,} steps each; {clock(time.monotonic() - start)} in all"
+        f"\n{len(results[0].final_loss)} runs of {options.steps:,} steps each; "
+        f"{clock(time.monotonic() - start)} in all"
     )
     print(f"page     {report.page}")
     print(f"figure   {report.figure or 'none: it needs matplotlib (pip install matplotlib)'}")

@@ -12,12 +12,13 @@ if TYPE_CHECKING:
 
 EXAMPLES = """
   hyperadam compare mnist-mlp
-  hyperadam compare mnist-mlp mnist-mlp-relu sine-lstm --optimizers hyperadam,rnnprop,adam,sgd --runs 100
+  hyperadam compare mnist-mlp sine-lstm --optimizers hyperadam,rnnprop,adam,sgd --runs 100
   hyperadam compare mnist-mlp --optimizers hyperadam,adam@0.01,adam@0.03 --against adam@0.03
   hyperadam compare mnist-mlp --optimizers hyperadam,hyperadam+horizon,hyperadam+relative+horizon
 
-Optimizers from torch use the learning rate that `hyperadam tune` found for the task, if there is one, else the published one.
-All optimizers start from the same seeds. What was computed before is not computed again; an interrupted command goes on.
+Optimizers from torch use the learning rate that `hyperadam tune` found for the task, if there is
+one, else the published one. All optimizers start from the same seeds. What was computed before is
+not computed again; an interrupted command goes on.
 """
 
 
@@ -34,7 +35,8 @@ def add(commands: Commands) -> None:
         type=common.names,
         default=["hyperadam", "adam"],
         metavar="NAMES",
-        help="adam, adam@0.01, hyperadam, a weight file …, with commas between them (default hyperadam,adam)",
+        help="adam, adam@0.01, hyperadam, a weight file …, with commas between them "
+        "(default hyperadam,adam)",
     )
     parser.add_argument(
         "--against",
@@ -53,5 +55,6 @@ def run(options: argparse.Namespace) -> None:
     task_names = list(dict.fromkeys(options.tasks))
     shown = [common.shown(optimizer) for optimizer in options.optimizers]
     title = f"{', '.join(shown)} compared"
-    command = f"hyperadam compare {' '.join(task_names)} --optimizers {','.join(shown)}{common.run_flags(options)}"
+    command = f"hyperadam compare {' '.join(task_names)} --optimizers {','.join(shown)}"
+    command += common.run_flags(options)
     common.run_and_report(options, task_names, options.optimizers, title, command)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hyperadam.commands import common
-from hyperadam.experiments.atomic import write_text
-from hyperadam.experiments.runner import Place, load
-from hyperadam.experiments.specs import EXPERIMENTS
+from hyperadam.experiments.jobs import Failure
+from hyperadam.experiments.paper.runner import Place, load
+from hyperadam.experiments.paper.specs import EXPERIMENTS
+from hyperadam.files import write_atomically
 from hyperadam.report.experiment import write_experiment
-from hyperadam.report.paper import document, extent
+from hyperadam.report.paper import document
+from hyperadam.report.quotes import Numbers, refresh
 from hyperadam.report.render import page
 from hyperadam.report.suite import write_suite
 
@@ -22,10 +24,12 @@ EXAMPLES = """
   hyperadam report
   hyperadam report --results my-results --out page.html
   hyperadam report --quick
+  hyperadam report --quote README.md docs/findings.md
 
-The page holds every table, figure and claim of the paper with what `hyperadam reproduce` has measured so far. It is one file
-that loads nothing from anywhere; what is not measured is shown as such. Tables and figures of every experiment are written
-anew beside the results, so that page and tables agree. Nothing is trained: it takes seconds.
+The page holds every table, figure and claim of the paper with what `hyperadam reproduce` has
+measured so far. It is one file that loads nothing from anywhere; what is not measured is shown as
+such. Tables and figures of every experiment are written anew beside the results, so that page and
+tables agree. Nothing is trained: it takes seconds.
 """
 
 
@@ -47,6 +51,14 @@ def add(commands: Commands) -> None:
     parser.add_argument(
         "--quick", action="store_true", help="from what `hyperadam reproduce --quick` measured"
     )
+    parser.add_argument(
+        "--quote",
+        type=Path,
+        nargs="+",
+        default=[],
+        metavar="FILE",
+        help="Markdown files: write the numbers that they quote anew",
+    )
     parser.set_defaults(run=run)
 
 
@@ -58,20 +70,40 @@ def run(options: argparse.Namespace) -> None:
         (e.coarse() if options.quick else e, load(e, place.store, options.quick))
         for e in EXPERIMENTS.values()
     ]
-    if not any(results for _, results in found):
+    if not any(loaded.results or loaded.damaged for _, loaded in found):
         again = "hyperadam reproduce all" + (" --quick" if options.quick else "")
         raise ValueError(
             f"there are no results of the paper's experiments in {folder} yet: `{again}` makes them"
         )
-    for experiment, results in found:
-        if results:
-            write_experiment(experiment, results, place.folder / experiment.name, options.quick)
-    suite = None if options.quick else write_suite(folder / "suite")
+    for experiment, loaded in found:
+        if loaded.results or loaded.damaged:
+            write_experiment(experiment, loaded, place.folder / experiment.name, options.quick)
+    options.failures = [
+        Failure(f"{task}  {label}  {steps:,} steps", reason)
+        for _, loaded in found
+        for (task, label, steps), reason in loaded.damaged.items()
+    ]
+    suite = None if options.quick else _suite(options, folder / "suite")
     made = document(found, folder / "tuning", options.quick, suite)
-    write_text(out, page(made))
-    for part in made["experiments"]:
-        print(f"{part['name']:20} {len(part['claims']):2} claims  {extent(part)}")
-    print(
-        "claims   " + ", ".join(f"{count} {verdict}" for verdict, count in made["counts"].items())
-    )
+    write_atomically(out, page(made))
+    for part in made.sections:
+        print(f"{part.name:20} {len(part.claims):2} claims  {part.extent}")
+    print("claims   " + ", ".join(f"{n} {verdict.value}" for verdict, n in made.counts.items()))
     print(f"page     {out}")
+    numbers = Numbers(found) if options.quote else None
+    for path in options.quote:
+        assert numbers is not None
+        before = path.read_text(encoding="utf-8")
+        after = refresh(before, numbers)
+        if after != before:
+            write_atomically(path, after)
+        print(f"quotes   {path}  {'as they were' if after == before else 'written anew'}")
+
+
+def _suite(options: argparse.Namespace, folder: Path) -> dict[str, Any] | None:
+    """The suite's section; if it cannot be made, that is told, and the page is made without it."""
+    try:
+        return write_suite(folder)
+    except ValueError as error:
+        options.failures.append(Failure("the suite is left out", str(error)))
+        return None

@@ -1,4 +1,5 @@
-"""``hyperadam reproduce``: the paper's tables, figures and ablations, computed, kept, and written beside its numbers."""
+"""``hyperadam reproduce``: the paper's tables, figures and ablations, computed, kept, and written
+beside its numbers."""
 
 from __future__ import annotations
 
@@ -9,22 +10,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hyperadam.commands import common
-from hyperadam.experiments import timing
-from hyperadam.experiments.experiment import Experiment, resolve
 from hyperadam.experiments.jobs import Failure
-from hyperadam.experiments.runner import (
+from hyperadam.experiments.paper import timing
+from hyperadam.experiments.paper.experiment import Experiment, resolve
+from hyperadam.experiments.paper.runner import (
     CellJob,
     Place,
     cell_jobs,
+    damaged,
     load,
     unavailable,
     untuned,
     variant_jobs,
 )
-from hyperadam.experiments.specs import EXPERIMENTS, find_experiment
-from hyperadam.experiments.variants import VARIANTS
+from hyperadam.experiments.paper.specs import EXPERIMENTS, find_experiment
+from hyperadam.experiments.paper.variants import VARIANTS
+from hyperadam.files import Lock
 from hyperadam.report.experiment import write_experiment
-from hyperadam.report.paper import extent
 
 if TYPE_CHECKING:
     from hyperadam.commands.common import Commands
@@ -36,8 +38,9 @@ EXAMPLES = """
   hyperadam reproduce all --optimizers hyperadam,adam --tasks mnist-mlp,mnist-cnn1
   hyperadam reproduce all --dask tcp://scheduler:8786
 
-Finished cells are kept and never computed again, interrupted ones go on: give the same command again. `hyperadam tune --all`
-finds the learning rates of the hand-made optimizers, once, before. --quick is a coarse version of everything, kept apart.
+Finished cells are kept and never computed again, interrupted ones go on: give the same command
+again. `hyperadam tune --all` finds the learning rates of the hand-made optimizers, once, before.
+--quick is a coarse version of everything, kept apart.
 """
 
 
@@ -57,7 +60,7 @@ def add(commands: Commands) -> None:
         "--optimizers",
         type=common.names,
         metavar="NAMES",
-        help="compute these alone now, names with commas between them (default: all of the experiments')",
+        help="compute these alone now, names with commas between them (default: all)",
     )
     parser.add_argument(
         "--tasks",
@@ -87,9 +90,16 @@ def run(options: argparse.Namespace) -> None:
     names = list(EXPERIMENTS) if "all" in options.names else list(dict.fromkeys(options.names))
     experiments = [find_experiment(name) for name in names]
     place = Place(options.out, options.quick)
+    with Lock(place.folder):
+        reproduce(options, experiments, place)
+
+
+def reproduce(options: argparse.Namespace, experiments: Sequence[Experiment], place: Place) -> None:
+    """The command, once the folder is its own."""
     if not options.quick and (count := untuned(experiments, place)):
         print(
-            f"note: the rates of {count} cells are not tuned yet; `hyperadam tune --all` tunes them",
+            f"note: the rates of {count} cells are not tuned yet; `hyperadam tune --all` tunes "
+            "them",
             flush=True,
         )
     # what does not wait for a variant's weights, and the variants; then the cells that did
@@ -104,6 +114,10 @@ def run(options: argparse.Namespace) -> None:
             measure_time(experiment, place, options.runs)
     write_all(options, experiments, place)
     failed = {failure.label for failure in options.failures}
+    options.failures += [
+        Failure(label, f"{reason}: delete the file to compute its runs anew")
+        for label, reason in damaged(computed, place, options.runs).items()
+    ]
     for label, reason in unavailable(computed, place).items():
         if label not in VARIANTS or f"meta-train {VARIANTS[label].file}" not in failed:
             options.failures.append(Failure(f"{label} is left out", reason))
@@ -112,13 +126,15 @@ def run(options: argparse.Namespace) -> None:
 def _narrowed(
     experiments: Sequence[Experiment], field: str, wanted: Sequence[str] | None
 ) -> list[Experiment]:
-    """The experiments with some of their optimizers or tasks alone; those that have none of them are left out."""
+    """The experiments with some of their optimizers or tasks alone; those that have none of them
+    are left out."""
     if wanted is None:
         return list(experiments)
     known = dict.fromkeys(name for experiment in experiments for name in getattr(experiment, field))
     if unknown := set(wanted) - set(known):
         raise ValueError(
-            f"--{field}: no {', '.join(sorted(unknown))} in these experiments, only {', '.join(known)}"
+            f"--{field}: no {', '.join(sorted(unknown))} in these experiments, only "
+            f"{', '.join(known)}"
         )
     narrower: list[dict[str, Any]] = [
         {field: tuple(n for n in getattr(e, field) if n in wanted)} for e in experiments
@@ -139,13 +155,14 @@ def _not_failed(
 
 
 def measure_time(experiment: Experiment, place: Place, runs: int | None = None) -> None:
-    """Time the experiment's optimizers in this process, now that nothing else runs, unless that is done."""
+    """Time the experiment's optimizers in this process, now that nothing else runs, unless that is
+    done."""
     there = [
         label
         for label in experiment.optimizers
         if label not in experiment.unavailable(place.variants)
     ]
-    results = load(experiment, place.store, place.quick, runs)
+    results = load(experiment, place.store, place.quick, runs).results
     curves = [result for result in results if result.losses.numel()]
     specs = [
         resolve(label, experiment.tasks[0], experiment.steps[0], place.tuning, place.variants)
@@ -171,12 +188,12 @@ def measure_time(experiment: Experiment, place: Place, runs: int | None = None) 
 def write_all(options: argparse.Namespace, experiments: Sequence[Experiment], place: Place) -> None:
     """Tables and figures of every experiment, and a line about each."""
     for experiment in experiments:
-        results = load(experiment, place.store, place.quick, options.runs)
+        loaded = load(experiment, place.store, place.quick, options.runs)
         shown = experiment.coarse() if place.quick else experiment
         folder = place.folder / experiment.name
         section = write_experiment(
-            replace(shown, runs=options.runs or shown.runs), results, folder, place.quick
+            replace(shown, runs=options.runs or shown.runs), loaded, folder, place.quick
         )
-        diverged = sum(result.diverged for result in results)
+        diverged = sum(result.diverged for result in loaded.results)
         runs = f", runs diverged: {diverged}" if diverged else ""
-        print(f"{experiment.name:20} {extent(section)}{runs}  {folder / 'table.md'}", flush=True)
+        print(f"{experiment.name:20} {section.extent}{runs}  {folder / 'table.md'}", flush=True)

@@ -35,5 +35,6 @@ def run(options: argparse.Namespace) -> None:
         "\nThe number is that of the learner's parameters. Others of the same kind have names too:"
     )
     print(
-        "mnist-mlp-2x50-tanh, cifar10-mlp, mnist14-cnn1, cifar10-cnn1-bn-dropout, sine-lstm-3-small-noise, …"
+        "mnist-mlp-2x50-tanh, cifar10-mlp, mnist14-cnn1, cifar10-cnn1-bn-dropout, "
+        "sine-lstm-3-small-noise, …"
     )

@@ -40,5 +40,6 @@ def run(options: argparse.Namespace) -> None:
     """Train, print, write."""
     common.prepare(options)
     title = f"{options.task} with {common.shown(options.optimizer)}"
-    command = f"hyperadam train {options.task} --optimizer {common.shown(options.optimizer)}{common.run_flags(options)}"
+    command = f"hyperadam train {options.task} --optimizer {common.shown(options.optimizer)}"
+    command += common.run_flags(options)
     common.run_and_report(options, [options.task], [options.optimizer], title, command)

@@ -18,8 +18,9 @@ from hyperadam.experiments import (
     tune,
     tuned_lr,
 )
-from hyperadam.experiments.bulk import tuning_jobs
-from hyperadam.experiments.specs import EXPERIMENTS
+from hyperadam.experiments.paper.specs import EXPERIMENTS
+from hyperadam.experiments.tuning.bulk import tuning_jobs
+from hyperadam.files import Lock
 
 if TYPE_CHECKING:
     from hyperadam.commands.common import Commands
@@ -30,9 +31,10 @@ EXAMPLES = """
   hyperadam tune mnist-mlp --optimizers adam@0.3
   hyperadam tune --all --jobs 4
 
-The grid doubles about the published rate (or the one after @), grows until its best point lies inside, and is refined by √2.
-The score is the mean final loss; a rate at which a run diverges is out. The result is a file that `compare` reads.
---all tunes whatever the experiments of `hyperadam reproduce` need, with runs and steps of its own. What is stored stays.
+The grid doubles about the published rate (or the one after @), grows until its best point lies
+inside, and is refined by √2. The score is the mean final loss; a rate at which a run diverges is
+out. The result is a file that `compare` reads. --all tunes whatever the experiments of `hyperadam
+reproduce` need, with runs and steps of its own. What is stored stays.
 """
 
 
@@ -58,13 +60,19 @@ def add(commands: Commands) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Tune pair by pair, a line for each."""
+    """Tune, if nobody else does so in the folder."""
     common.prepare(options)
     if options.all == bool(options.tasks):
         raise ValueError("tune: name tasks, or give --all, but not both")
-    if options.all:
-        run_all(options)
-        return
+    with Lock(options.out):
+        if options.all:
+            run_all(options)
+        else:
+            run_some(options)
+
+
+def run_some(options: argparse.Namespace) -> None:
+    """Tune the tasks that are named, pair by pair, a line for each."""
     grid(
         options.tasks, options.optimizers, common.seeds(options), options.steps
     )  # refuses bad names before anything starts
@@ -93,7 +101,8 @@ def run(options: argparse.Namespace) -> None:
             tried = f"tried {tuning.results[0].lr:.3g} to {tuning.results[-1].lr:.3g}"
             edge = ", the best is at the edge" if tuning.at_edge else ""
             print(
-                f"{task:24} {tuning.best.optimizer:10} lr {tuning.lr:<10.4g} loss {score(tuning.best):<9.4g} {tried}{edge}"
+                f"{task:24} {tuning.best.optimizer:10} lr {tuning.lr:<10.4g} loss "
+                f"{score(tuning.best):<9.4g} {tried}{edge}"
             )
             print(f"{'':24} {path}", flush=True)
 

@@ -1,4 +1,5 @@
-"""Jobs on the cores of this machine or on a Dask cluster: what is finished is kept at once, one failure stops no other job."""
+"""Jobs on the cores of this machine or on a Dask cluster: what is finished is kept at once, one
+failure stops no other job."""
 
 from __future__ import annotations
 
@@ -50,11 +51,13 @@ class Job(ABC):
 
     @abstractmethod
     def compute(self, folder: Path, progress: Callable[[float], None]) -> Any:
-        """Do it, where ``folder`` is a place for files that let it resume; what comes of it, to be pickled."""
+        """Do it, where ``folder`` is a place for files that let it resume; what comes of it, to be
+        pickled."""
 
     @abstractmethod
     def keep(self, value: Any) -> None:
-        """Store what came of it, on the side that asked for it. What is there already is left as it is."""
+        """Store what came of it, on the side that asked for it. What is there already is left as it
+        is."""
 
 
 class Failure(NamedTuple):
@@ -65,7 +68,8 @@ class Failure(NamedTuple):
 
 
 class Setup(NamedTuple):
-    """What a process needs before it can work: the folder to resume from, threads to compute with, the user's module."""
+    """What a process needs before it can work: the folder to resume from, threads to compute with,
+    the user's module."""
 
     folder: Path
     threads: int = 1
@@ -81,7 +85,8 @@ class Setup(NamedTuple):
             importlib.import_module(self.module)
 
 
-#: Told what runs or has just ended, the share of all work that is done, and whether it has just ended.
+#: Told what runs or has just ended, the share of all work that is done, and whether it has just
+#: ended.
 Watch = Callable[[str, float, bool], None]
 
 
@@ -90,8 +95,9 @@ def run_jobs(
 ) -> list[Failure]:
     """Do all jobs, cheap ones first, and keep what comes of them as it comes; those that failed.
 
-    One process is this one. On Dask (``dask`` is the address of the scheduler) results come back here; files to resume from
-    are here too where the workers share the disk, else with them. After Ctrl-C running jobs are stopped at their next step.
+    One process is this one. On Dask (``dask`` is the address of the scheduler) results come back
+    here; files to resume from are here too where the workers share the disk, else with them. After
+    Ctrl-C running jobs are stopped at their next step.
     """
     ordered = sorted(jobs, key=lambda job: job.work)
     if not ordered:
@@ -163,10 +169,10 @@ def _here(jobs: Sequence[Job], setup: Setup, watch: Watch) -> list[Failure]:
     return tally.failures
 
 
-# Processes --------------------------------------------------------------------------------------------------------------
+# Processes ------------------------------------------------------------------------------------
 
-#: In a process of the pool: the share that each job has done, then whether to stop. Written without a lock, so that a process
-#: that is killed leaves none behind.
+#: In a process of the pool: the share that each job has done, then whether to stop. Written without
+#: a lock, so that a process that is killed leaves none behind.
 _shares: Any = None
 _setup: Setup | None = None
 
@@ -182,7 +188,8 @@ def _start(shares: Any, setup: Setup) -> None:
 
 
 def _end_with_parent() -> None:
-    """End this process when the one that started it is no more, even if that was killed: nothing else would tell."""
+    """End this process when the one that started it is no more, even if that was killed: nothing
+    else would tell."""
     parent = multiprocessing.parent_process()
     assert parent is not None
     parent.join()
@@ -219,14 +226,16 @@ def _in_processes(jobs: Sequence[Job], setup: Setup, watch: Watch, processes: in
 
 @contextlib.contextmanager
 def _stopping(pool: ProcessPoolExecutor, shares: Any) -> Iterator[None]:
-    """Leave no process behind, whatever happens: running jobs are told to stop, and ended if they do not."""
+    """Leave no process behind, whatever happens: running jobs are told to stop, and ended if they
+    do not."""
     before = set(multiprocessing.active_children())
     try:
         yield
     except BaseException:
         shares[-1] = 1.0
         pool.shutdown(wait=False, cancel_futures=True)
-        # not left to the pool: a process that is still starting would keep it, and then the interpreter, from ending
+        # not left to the pool: a process that is still starting would keep it, and then the
+        # interpreter, from ending
         deadline = time.monotonic() + GRACE
         workers = [child for child in multiprocessing.active_children() if child not in before]
         for worker in workers:
@@ -277,7 +286,7 @@ def _drain(
     return lost
 
 
-# Dask -------------------------------------------------------------------------------------------------------------------
+# Dask -----------------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
@@ -309,7 +318,8 @@ def _on_dask(jobs: Sequence[Job], setup: Setup, watch: Watch, address: str) -> l
     tally = _Tally(jobs, watch)
     setup = setup._replace(folder=setup.folder.resolve())
     with Client(address, set_as_default=False) as client, _mark(setup.folder) as mark:
-        # by priority workers take cheap jobs first; the scheduler gives the jobs of a worker that dies to another
+        # by priority workers take cheap jobs first; the scheduler gives the jobs of a worker that
+        # dies to another
         futures = [
             client.submit(_on_worker, job, setup, mark, priority=-number, pure=False)
             for number, job in enumerate(jobs)

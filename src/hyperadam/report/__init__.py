@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from hyperadam.experiments.atomic import write_text
-from hyperadam.experiments.results import Result
+from hyperadam.files import write_atomically
 from hyperadam.report.figures import draw_curves
-from hyperadam.report.page import write_page
+from hyperadam.report.render import embedded, fill
 from hyperadam.report.statistics import contrast, summarize
 from hyperadam.report.tables import Table, as_csv, as_markdown, as_records, as_text, tabulate
+from hyperadam.results import Result
 
 __all__ = [
     "Report",
@@ -29,8 +29,12 @@ __all__ = [
 ]
 
 NOTES = [
-    "Final loss: the mean, over the batches that a run was trained on, of the loss at its final parameters; then mean ± "
-    "standard error (se) over runs. The lowest mean of a task is bold. Optimizers are compared run by run on the same seeds.",
+    "Final loss: the mean, over the batches that a run was trained on, of the loss at its final "
+    "parameters; then mean ± "
+    "standard error over runs. The lowest mean of a task is bold. Runs of one seed are compared "
+    "with each other, by Student's paired "
+    "t-test: p is how likely chance alone makes so large a difference. It is clear at p ≤ .05, if "
+    "it is at least 1 % of the loss.",
 ]
 
 
@@ -46,9 +50,11 @@ class Report(NamedTuple):
 def write_report(
     results: Sequence[Result], folder: Path, title: str, reference: str = "adam", command: str = ""
 ) -> Report:
-    """Write ``table.md``, ``table.csv``, ``summary.json``, ``curves.svg``, ``curves.png`` and ``index.html``.
+    """Write ``table.md``, ``table.csv``, ``summary.json``, ``curves.svg``, ``curves.png`` and
+    ``index.html``.
 
-    ``reference`` is the optimizer that the others are compared with; ``command`` is what re-makes the report.
+    ``reference`` is the optimizer that the others are compared with; ``command`` is what re-makes
+    the report.
     """
     table = tabulate(results, reference)
     try:
@@ -57,17 +63,26 @@ def write_report(
         if error.name != "matplotlib":
             raise
         figure = None
-    write_text(folder / "table.md", as_markdown(table))
-    write_text(folder / "table.csv", as_csv(table))
+    write_atomically(folder / "table.md", as_markdown(table))
+    write_atomically(folder / "table.csv", as_csv(table))
     summary = {
         "title": title,
         "command": command,
         "reference": table.reference,
         "rows": as_records(table),
     }
-    write_text(folder / "summary.json", json.dumps(summary, indent=1, allow_nan=False) + "\n")
-    runs, steps = ({getattr(result, name) for result in results} for name in ("runs", "steps"))
-    sizes = f"{' or '.join(map(str, sorted(runs)))} runs of {' or '.join(f'{n:,}' for n in sorted(steps))} steps each."
+    write_atomically(folder / "summary.json", json.dumps(summary, indent=1, allow_nan=False) + "\n")
+    runs = " or ".join(f"{n:,}" for n in sorted({result.runs for result in results}))
+    steps = " or ".join(f"{n:,}" for n in sorted({result.steps for result in results}))
     again = [f"Made by: {command}"] if command else []
-    write_page(folder / "index.html", title, sizes, table, figure, [*NOTES, *again])
+    page = fill(
+        "comparison.html",
+        title=title,
+        summary=f"{runs} runs of {steps} steps each.",
+        table=table,
+        figure=embedded(figure) if figure else "",
+        tasks=", ".join(dict.fromkeys(row.result.task for row in table.rows)),
+        notes=[*NOTES, *again],
+    )
+    write_atomically(folder / "index.html", page)
     return Report(table, folder / "index.html", figure, folder / "summary.json")

@@ -1,18 +1,17 @@
-"""Whether a claim of the paper holds in our results: every comparison that it makes, judged run by run on the same seeds."""
+"""Whether a claim of the paper holds in our results: every comparison that it makes, judged run by
+run on the same seeds."""
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple
 
-from hyperadam.experiments.experiment import Claim
-from hyperadam.experiments.results import Result
+from hyperadam.experiments.paper.experiment import Claim
 from hyperadam.report import measures
-from hyperadam.report.statistics import Contrast
-from hyperadam.report.tables import verdict as in_words
+from hyperadam.report.statistics import Contrast, in_words
+from hyperadam.results import Result
 
 #: Results by task, label of the optimizer, and steps.
 Results = Mapping[tuple[str, str, int], Result]
@@ -23,8 +22,9 @@ class Outcome(Enum):
 
     BETTER = "better"
     WORSE = "worse"
+    LEVEL = "too little to matter"
     UNCLEAR = "no clear difference"
-    SINGLE = "one number each, no standard error"
+    SINGLE = "one number each"
     MISSING = "not measured"
 
 
@@ -39,13 +39,15 @@ class Verdict(Enum):
 
 
 class Comparison(NamedTuple):
-    """One optimizer against another on one task. ``text`` is for people: ``17.5 % lower (26.0 se)``."""
+    """One optimizer against another on one task. ``text`` is for people: ``17.5 % lower (p <
+    .001)``."""
 
     task: str
     steps: int
     other: str
     outcome: Outcome
     text: str
+    contrast: Contrast | None = None
 
 
 class Diverged(NamedTuple):
@@ -57,7 +59,8 @@ class Diverged(NamedTuple):
 
 
 class Judgement(NamedTuple):
-    """A verdict, the comparisons that it comes from, and where the optimizer that is claimed to be better diverged."""
+    """A verdict, the comparisons that it comes from, and where the optimizer that is claimed to be
+    better diverged."""
 
     better: str
     verdict: Verdict
@@ -72,7 +75,8 @@ class Judgement(NamedTuple):
 
 
 def about(claim: Claim, tasks: Sequence[str], lengths: Sequence[int]) -> list[tuple[str, int]]:
-    """The tasks and numbers of steps that a claim is about: its own, else those of its experiment."""
+    """The tasks and numbers of steps that a claim is about: its own, else those of its
+    experiment."""
     return [
         (task, steps)
         for task in claim.tasks or tasks
@@ -85,8 +89,9 @@ def judge(
 ) -> Judgement:
     """Judge a claim on the ``cells`` (task, steps) that it is :func:`about`.
 
-    ``better`` puts another optimizer in the place of the claim's own. A claim holds if every comparison comes out clearly
-    for it, in part if some do; comparisons that were not measured count against "every", not for "does not hold".
+    ``better`` puts another optimizer in the place of the claim's own. A claim holds if every
+    comparison comes out clearly for it, in part if some do; comparisons that were not measured
+    count against "every", not for "does not hold".
     """
     name = better or claim.better
     found = []
@@ -97,7 +102,8 @@ def judge(
             difference = measures.contrast(mine, theirs, claim.measure) if mine and theirs else None
             note = in_words(difference) if difference else "not measured"
             note = note.replace("diverged", measures.describe(claim.measure).failed)
-            found.append(Comparison(task, steps, other, _outcome(difference, claim.measure), note))
+            outcome = _outcome(difference, claim.measure)
+            found.append(Comparison(task, steps, other, outcome, note, difference))
     own = [
         result for task, steps in cells if (result := results.get((task, name, steps))) is not None
     ]
@@ -112,12 +118,16 @@ def judge(
 def _outcome(difference: Contrast | None, measure: str) -> Outcome:
     if difference is None:
         return Outcome.MISSING
-    if math.isfinite(difference.difference) and math.isnan(difference.standard_error):
+    if not difference.tested:
         return Outcome.SINGLE
-    # an infinite difference is that to a run that diverged: as clear as can be; if both diverged it is undefined
-    if not (math.isinf(difference.difference) or difference.clear):
+    if not difference.significant:
         return Outcome.UNCLEAR
-    return Outcome.BETTER if measures.better(difference.difference, measure) else Outcome.WORSE
+    if difference.level:
+        return Outcome.LEVEL
+    if not measures.better(difference, measure):
+        return Outcome.WORSE
+    # lower wherever it does not diverge, but diverging more often, is not better
+    return Outcome.BETTER if difference.diverged <= difference.other_diverged else Outcome.UNCLEAR
 
 
 def _verdict(outcomes: Sequence[Outcome]) -> Verdict:

@@ -1,4 +1,5 @@
-"""Training curves small enough for a web page: means over runs and blocks of steps, a band, sixteen bits a number."""
+"""Training curves small enough for a web page: means over runs and blocks of steps, a band, sixteen
+bits a number."""
 
 from __future__ import annotations
 
@@ -11,8 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hyperadam.experiments.results import Result
 from hyperadam.report.figures import blocks
+from hyperadam.results import Result
 
 #: Points of a curve at most.
 POINTS = 300
@@ -23,7 +24,8 @@ NOTHING = 0xFFFF
 
 
 def panel(results: Sequence[Result]) -> dict[str, Any]:
-    """The curves of one task and number of steps, as JSON. Point k is at step ``first + k * size``."""
+    """The curves of one task and number of steps, as JSON. Point k is at step ``first + k *
+    size``."""
     steps = blocks(results[0].losses, POINTS)[0]
     return {
         "first": float(steps[0]),
@@ -49,7 +51,8 @@ def series(result: Result) -> dict[str, Any]:
 
 
 def encode(numbers: Tensor) -> list[Any]:
-    """``[lowest, highest, whether logarithmic, base64 of little-endian codes]``; logarithmic where all numbers are positive."""
+    """``[lowest, highest, whether logarithmic, base64 of little-endian codes]``; logarithmic where
+    all numbers are positive."""
     x = numbers.double().numpy()
     finite = np.isfinite(x)
     if not finite.any():

@@ -1,4 +1,5 @@
-"""The tables and figures of one experiment as files: our numbers beside the paper's, what is missing shown as missing."""
+"""The tables and figures of one experiment as files: our numbers beside the paper's, what is
+missing shown as missing."""
 
 from __future__ import annotations
 
@@ -6,29 +7,36 @@ import csv
 import io
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from hyperadam.experiments.atomic import write_text
-from hyperadam.experiments.experiment import Experiment
-from hyperadam.experiments.results import Result
-from hyperadam.report import paper
+from hyperadam.experiments.paper.experiment import Experiment
+from hyperadam.experiments.paper.runner import Loaded
+from hyperadam.files import write_atomically
+from hyperadam.report import measures
 from hyperadam.report.figures import draw_by_task, draw_panels
+from hyperadam.report.plain import in_csv, in_markdown
+from hyperadam.report.section import Entry, Section, section
 
 #: With more tasks than this, final losses are also drawn by task.
 MANY = 5
 NOTE = (
-    "Mean ± standard error over runs; the best mean of a column is bold, and ≈ marks those less than two standard errors "
-    "behind it, compared run by run on the same seeds. In brackets the paper's number. – is what has not been computed."
+    "Mean ± standard error over runs; the best mean of a column is bold, and ≈ marks those that "
+    "are not clearly behind it. "
+    "A difference is clear if a paired t-test over runs of the same seed finds it at 95 % and it "
+    "is not too small to matter "
+    f"({measures.smallest_in_words()}). In brackets the paper's number. – is what has not been "
+    "computed."
 )
 
 
 def write_experiment(
-    experiment: Experiment, results: Sequence[Result], folder: Path, quick: bool = False
-) -> dict[str, Any]:
-    """Write ``table.md``, ``table.csv`` and, with matplotlib, ``curves`` (and ``tasks``) as SVG and PNG; the section."""
-    section = paper.section(experiment, results, quick)
-    write_text(folder / "table.md", markdown(section))
-    write_text(folder / "table.csv", as_csv(experiment, section))
+    experiment: Experiment, loaded: Loaded, folder: Path, quick: bool = False
+) -> Section:
+    """Write ``table.md``, ``table.csv`` and, with matplotlib, ``curves`` (and ``tasks``) as SVG and
+    PNG; the section."""
+    results = loaded.results
+    made = section(experiment, results, quick, loaded.damaged)
+    write_atomically(folder / "table.md", markdown(made))
+    write_atomically(folder / "table.csv", as_csv(experiment, made))
     panels = []
     for figure in experiment.figures:
         by_label = {
@@ -36,12 +44,8 @@ def write_experiment(
             for r in results
             if (r.task, r.steps) == (figure.task, figure.steps) and r.losses.numel()
         }
-        panels.append(
-            (
-                figure.title,
-                [by_label[label] for label in experiment.optimizers if label in by_label],
-            )
-        )
+        group = [by_label[label] for label in experiment.optimizers if label in by_label]
+        panels.append((figure.title, group))
     try:
         if any(group for _, group in panels):
             draw_panels([panel for panel in panels if panel[1]], folder / "curves")
@@ -50,41 +54,42 @@ def write_experiment(
     except ModuleNotFoundError as error:
         if error.name != "matplotlib":
             raise
-    return section
+    return made
 
 
-def markdown(section: dict[str, Any]) -> str:
-    """The tables and claims of a :func:`~.paper.section` as Markdown."""
-    where = f"{section['paper']} of the paper." if section["paper"] else "Not in the paper."
-    lines = [f"# {section['title']}", "", f"{where} {section['about']}", ""]
-    lines += [f"Made by `{section['command']}`; computed: {paper.extent(section)}.", ""]
-    for table in section["tables"]:
+def markdown(made: Section) -> str:
+    """The tables and claims of a section as Markdown."""
+    where = f"{made.paper} of the paper." if made.paper else "Not in the paper."
+    lines = [f"# {made.title}", "", f"{where} {made.about}", ""]
+    lines += [f"Made by `{made.command}`; computed: {made.extent}.", ""]
+    for table in made.tables:
         columns = [
-            f"{c['task']}, {c['steps']:,} steps" if c["steps"] > 1 else c["task"]
-            for c in table["columns"]
+            in_markdown(task) + (f", {steps:,} steps" if steps > 1 else "")
+            for task, steps in table.columns
         ]
-        title = table["title"][:1].upper() + table["title"][1:]
+        title = table.title[:1].upper() + table.title[1:]
         lines += [
             f"## {title}",
             "",
             _row(["optimizer", *columns]),
             _row(["---"] * (1 + len(columns))),
         ]
-        lines += [_row([row["optimizer"], *map(_text, row["cells"])]) for row in table["rows"]]
+        for row in table.rows:
+            lines.append(_row([in_markdown(row.optimizer), *map(_text, row.entries)]))
         lines.append("")
     lines += [NOTE, ""]
-    if section["claims"]:
-        lines += ["## What the paper claims", ""]
-    for claim in section["claims"]:
-        lines.append(f"- {claim['text']} **{claim['verdict'].capitalize()}.** {claim['finding']}")
-        if claim["twin"]:
-            lines.append(
-                f"  The same said of `{claim['twin']['better']}`: {claim['twin']['verdict']}. {claim['twin']['finding']}"
-            )
+    if made.claims:
+        lines += ["## What the paper claims", "", f"{made.chance.capitalize()}.", ""]
+    for claim in made.claims:
+        found = in_markdown(claim.own.text)
+        lines.append(f"- {claim.text} **{claim.own.verdict.value.capitalize()}.** {found}")
+        if twin := claim.twin:
+            said = f"  The same said of `{twin.better}`: {twin.verdict.value}. "
+            lines.append(said + in_markdown(twin.text))
     return "\n".join(lines).rstrip("\n") + "\n"
 
 
-def as_csv(experiment: Experiment, section: dict[str, Any]) -> str:
+def as_csv(experiment: Experiment, made: Section) -> str:
     """The tables as comma-separated values, a line for each number."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -103,34 +108,30 @@ def as_csv(experiment: Experiment, section: dict[str, Any]) -> str:
             "missing",
         ]
     )
-    for table in section["tables"]:
-        for row in table["rows"]:
-            for column, cell in zip(table["columns"], row["cells"], strict=True):
-                key = (column["task"], row["optimizer"], column["steps"], table["measure"])
-                numbers = [
-                    cell.get("runs", 0),
-                    cell.get("diverged", 0),
-                    cell.get("mean", ""),
-                    experiment.published.get(key, ""),
-                ]
-                flags = [int(bool(cell.get(flag))) for flag in ("best", "tied", "missing")]
-                writer.writerow([table["measure"], *key[::2], key[1], *numbers, *flags])
+    for table in made.tables:
+        for row in table.rows:
+            for (task, steps), entry in zip(table.columns, row.entries, strict=True):
+                key = (task, row.optimizer, steps, table.measure)
+                ours = "damaged" if entry.damaged else "" if entry.mean is None else entry.mean
+                numbers = [entry.runs, entry.diverged, ours, experiment.published.get(key, "")]
+                flags = [int(flag) for flag in (entry.best, entry.tied, entry.missing)]
+                names = [table.measure, in_csv(task), steps, in_csv(row.optimizer)]
+                writer.writerow([*names, *numbers, *flags])
     return text.getvalue()
 
 
-def _text(cell: dict[str, Any]) -> str:
-    published = f" ({cell['paper']})" if "paper" in cell else ""
-    if cell["missing"]:
-        return f"–{published}"
-    if cell["diverged"]:
-        rest = f", else {cell['rest']}" if "rest" in cell else ""
-        count = f" in {cell['diverged']} of {cell['runs']}" if cell["failed"] == "diverged" else ""
-        return f"{cell['failed']}{count}{rest}{published}"
-    shown = (
-        f"**{cell['text']}**" if cell["best"] else cell["text"] + (" ≈" if cell.get("tied") else "")
-    )
-    return shown + published
+def _text(entry: Entry) -> str:
+    published = f" ({entry.paper})" if entry.paper else ""
+    if entry.missing:
+        return f"{'damaged' if entry.damaged else '–'}{published}"
+    if entry.diverged:
+        rest = f", else {entry.rest}" if entry.rest else ""
+        count = f" in {entry.diverged} of {entry.runs}" if entry.failed == "diverged" else ""
+        return f"{entry.failed}{count}{rest}{published}"
+    if entry.best:
+        return f"**{entry.text}**{published}"
+    return f"{entry.text}{' ≈' if entry.tied else ''}{published}"
 
 
 def _row(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+    return f"| {' | '.join(cells)} |"

@@ -1,4 +1,5 @@
-"""Figures of training curves: the mean over runs, a band for their spread, one colour per optimizer wherever it appears."""
+"""Figures of training curves: the mean over runs, a band for their spread, one colour per optimizer
+wherever it appears."""
 
 from __future__ import annotations
 
@@ -11,9 +12,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from hyperadam.experiments.atomic import atomic_write
-from hyperadam.experiments.results import Result
+from hyperadam.files.atomic import open_atomically
+from hyperadam.report.plain import in_figure
 from hyperadam.report.statistics import summarize
+from hyperadam.results import Result
 
 #: The width of a line, unless it is to stand out.
 THIN = 1.4
@@ -27,7 +29,8 @@ class Look(NamedTuple):
     width: float = THIN
 
 
-#: Okabe and Ito's colours, which colour-blind people tell apart; learned optimizers are solid, hand-made ones dashed.
+#: Okabe and Ito's colours, which colour-blind people tell apart; learned optimizers are solid,
+#: hand-made ones dashed.
 LOOKS = {
     "hyperadam": Look("#0072B2", width=2.2),
     "hyperadam-paper": Look("#56B4E9", width=2.2),
@@ -65,7 +68,8 @@ EXPLODED = 3.0
 
 
 def draw_curves(results: Sequence[Result], stem: Path) -> list[Path]:
-    """Draw a panel per task and write ``stem`` as ``.svg`` and ``.png``; their paths. Needs matplotlib."""
+    """Draw a panel per task and write ``stem`` as ``.svg`` and ``.png``; their paths. Needs
+    matplotlib."""
     return draw_panels(
         [(t, [r for r in results if r.task == t]) for t in dict.fromkeys(r.task for r in results)],
         stem,
@@ -73,7 +77,8 @@ def draw_curves(results: Sequence[Result], stem: Path) -> list[Path]:
 
 
 def draw_panels(panels: Sequence[tuple[str, Sequence[Result]]], stem: Path) -> list[Path]:
-    """Draw curves in panels, each a title and results, and write ``stem`` as ``.svg`` and ``.png``. Needs matplotlib."""
+    """Draw curves in panels, each a title and results, and write ``stem`` as ``.svg`` and ``.png``.
+    Needs matplotlib."""
     columns = min(len(panels), 3 if len(panels) != 4 else 2)
     rows = math.ceil(len(panels) / columns)
     results = [result for _, group in panels for result in group]
@@ -101,8 +106,9 @@ def draw_panels(panels: Sequence[tuple[str, Sequence[Result]]], stem: Path) -> l
 def draw_by_task(
     results: Sequence[Result], tasks: Sequence[str], labels: Sequence[str], stem: Path
 ) -> list[Path]:
-    """Draw mean final losses with standard errors, a point for each task and a line for each optimizer; as
-    :func:`draw_curves` writes. A line has a gap where a run diverged or nothing was computed."""
+    """Draw mean final losses with standard errors, a point for each task and a line for each
+    optimizer; as :func:`draw_curves` writes. A line has a gap where a run diverged or nothing was
+    computed."""
     looks = choose_looks(results)
     by_cell = {(result.task, result.label): summarize(result) for result in results}
     with drawing((8.0, 4.6), stem) as (figure, paths):
@@ -121,13 +127,14 @@ def draw_by_task(
                 range(len(tasks)),
                 means,
                 errors,
-                label=label,
+                label=in_figure(label),
                 marker="o",
                 markersize=3,
                 capsize=2,
                 **style,
             )
-        axis.set_xticks(range(len(tasks)), tasks, rotation=30, ha="right", fontsize=8)
+        names = [in_figure(task) for task in tasks]
+        axis.set_xticks(range(len(tasks)), names, rotation=30, ha="right", fontsize=8)
         axis.set(ylabel="final loss")
         axis.grid(alpha=0.25, linewidth=0.6)
         axis.legend(fontsize=8, framealpha=0.85, ncols=2)
@@ -150,7 +157,7 @@ def drawing(size: tuple[float, float], stem: Path) -> Iterator[tuple[Any, list[P
         paths = [stem.with_name(f"{stem.name}.{kind}") for kind in ("svg", "png")]
         yield figure, paths
         for path in paths:
-            with atomic_write(path) as file:
+            with open_atomically(path) as file:
                 figure.savefig(
                     file,
                     format=path.suffix[1:],
@@ -160,7 +167,8 @@ def drawing(size: tuple[float, float], stem: Path) -> Iterator[tuple[Any, list[P
 
 
 def draw_panel(axis: Any, title: str, results: Sequence[Result], looks: dict[str, Look]) -> None:
-    """The curves of one task on matplotlib's ``axis``. A mean ends where a run diverges, and the legend says so."""
+    """The curves of one task on matplotlib's ``axis``. A mean ends where a run diverges, and the
+    legend says so."""
     means = []
     for result in results:
         look = looks[result.label]
@@ -168,7 +176,7 @@ def draw_panel(axis: Any, title: str, results: Sequence[Result], looks: dict[str
         mean = losses.mean(0)
         mean[~mean.isfinite()] = math.nan
         means.append(mean)
-        label = result.label + (
+        label = in_figure(result.label) + (
             f", {result.diverged} of {result.runs} diverged" if result.diverged else ""
         )
         axis.plot(
@@ -181,7 +189,7 @@ def draw_panel(axis: Any, title: str, results: Sequence[Result], looks: dict[str
                 steps[drawn], low[drawn], high[drawn], color=look.colour, alpha=0.15, linewidth=0
             )
     _scale_losses(axis, torch.stack(means))
-    axis.set(title=title, xlabel="step", ylabel="training loss")
+    axis.set(title=in_figure(title), xlabel="step", ylabel="training loss")
     axis.grid(alpha=0.25, linewidth=0.6)
     axis.legend(fontsize=8, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
 
@@ -191,7 +199,8 @@ def _has_band(result: Result, look: Look, panel: Sequence[Result]) -> bool:
 
 
 def _scale_losses(axis: Any, means: Tensor) -> None:
-    """A logarithmic axis where all is positive, from which leaves what explodes, so that the others can still be seen."""
+    """A logarithmic axis where all is positive, from which leaves what explodes, so that the others
+    can still be seen."""
     from matplotlib.ticker import LogLocator, NullFormatter
 
     drawn, start = means[means.isfinite()], means[:, 0][means[:, 0].isfinite()]
@@ -208,7 +217,8 @@ def _scale_losses(axis: Any, means: Tensor) -> None:
 
 
 def choose_looks(results: Sequence[Result]) -> dict[str, Look]:
-    """A look per label: the optimizer's own, and for others of the same optimizer (another rate) a spare one."""
+    """A look per label: the optimizer's own, and for others of the same optimizer (another rate) a
+    spare one."""
     looks: dict[str, Look] = {}
     spare = iter(SPARE * (1 + len(results) // len(SPARE)))
     for result in results:
@@ -219,7 +229,8 @@ def choose_looks(results: Sequence[Result]) -> dict[str, Look]:
 
 
 def blocks(losses: Tensor, points: int = POINTS) -> tuple[Tensor, Tensor]:
-    """Steps ``(n,)``, counted from 1, and losses ``(runs, n)`` with n at most ``points``, as means over blocks."""
+    """Steps ``(n,)``, counted from 1, and losses ``(runs, n)`` with n at most ``points``, as means
+    over blocks."""
     runs, steps = losses.shape
     size = math.ceil(steps / points)
     whole = steps - steps % size

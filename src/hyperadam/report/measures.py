@@ -8,13 +8,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from hyperadam.experiments.results import Result
-from hyperadam.report.statistics import Contrast, Summary, compare, mean, written
+from hyperadam.report.statistics import MATTERS, Contrast, Summary, compare, mean, written
+from hyperadam.results import Result
 
 
 class Measure(NamedTuple):
-    """A column of numbers. ``lower`` says which way is better, ``failed`` what happened where there is no number, and ``one``
-    what each number comes from."""
+    """A column of numbers. ``lower`` says which way is better, ``failed`` what happened where there
+    is no number, and ``one`` what each number comes from."""
 
     title: str
     lower: bool = True
@@ -22,6 +22,9 @@ class Measure(NamedTuple):
     failed: str = "diverged"
     one: str = "run"
 
+
+#: The smallest difference of accuracies that matters: half a percentage point.
+MATTERS_OF_SHARES = 0.005
 
 MEASURES = {
     "final_loss": Measure("final loss"),
@@ -41,12 +44,13 @@ def describe(name: str) -> Measure:
 
 
 def values(result: Result, name: str) -> Tensor | None:
-    """The measure of every run, ``(runs,)``; the worst there is for a run that diverged; ``None`` if it was not measured."""
+    """The measure of every run, ``(runs,)``; the worst there is for a run that diverged; ``None``
+    if it was not measured."""
     found: Tensor | None
     if name == "final_loss":
         found = result.final_loss
     elif name.startswith("test_"):
-        found = getattr(result.test, name.removeprefix("test_"), None)
+        found = (result.test or {}).get(name.removeprefix("test_"))
     else:
         found = result.measures.get(name)
     if found is None:
@@ -61,16 +65,27 @@ def summarize(numbers: Tensor) -> Summary:
 
 
 def contrast(result: Result, other: Result, name: str) -> Contrast | None:
-    """How two results differ in a measure, run by run where they have the same seeds; ``None`` if one was not measured."""
+    """How two results differ in a measure; ``None`` if it was not measured on one of them."""
     mine, theirs = values(result, name), values(other, name)
     if mine is None or theirs is None:
         return None
-    return compare(mine, theirs, paired=result.settings["seeds"] == other.settings["seeds"])
+    about = describe(name)
+    smallest = MATTERS_OF_SHARES if about.percent else None
+    seeds, other_seeds = result.seeds, other.seeds
+    if len(mine) != len(seeds) or len(theirs) != len(other_seeds):  # one number of all runs
+        seeds, other_seeds = tuple(range(len(mine))), tuple(range(len(theirs)))
+    return compare(mine, theirs, seeds, other_seeds, smallest, about.lower)
 
 
-def better(difference: float, name: str) -> bool:
+def better(difference: Contrast, name: str) -> bool:
     """Whether a difference in the measure is to the good."""
-    return difference < 0 if describe(name).lower else difference > 0
+    return difference.direction == (-1 if describe(name).lower else 1)
+
+
+def smallest_in_words() -> str:
+    """What difference matters, for people to read."""
+    points = f"{100 * MATTERS_OF_SHARES:g}"
+    return f"{100 * MATTERS:g} % of a loss or a time, {points} points of an accuracy"
 
 
 def write(summary: Summary, name: str) -> str:

@@ -1,4 +1,5 @@
-"""Tables of results: plain text for terminals, Markdown, CSV, and the same as data for JSON and HTML."""
+"""Tables of results: plain text for terminals, Markdown, CSV, and the same as data for JSON and
+HTML."""
 
 from __future__ import annotations
 
@@ -8,13 +9,14 @@ import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from hyperadam.experiments.results import Result
-from hyperadam.report.statistics import Contrast, Summary, contrast, summarize, written
+from hyperadam.report.plain import in_csv, in_markdown
+from hyperadam.report.statistics import Contrast, Summary, contrast, in_words, summarize, written
+from hyperadam.results import Result
 
 
 class Row(NamedTuple):
-    """A task and an optimizer. ``against`` compares it with the reference, which itself has none; ``best`` marks the lowest
-    mean of the task; ``test`` are means over runs on the test set."""
+    """A task and an optimizer. ``against`` compares it with the reference, which itself has none;
+    ``best`` marks the lowest mean of the task; ``test`` are means over runs on the test set."""
 
     result: Result
     summary: Summary
@@ -24,7 +26,8 @@ class Row(NamedTuple):
 
 
 class Table(NamedTuple):
-    """Rows, and the label of the optimizer that the others are compared with, if there are others."""
+    """Rows, and the label of the optimizer that the others are compared with, if there are
+    others."""
 
     rows: list[Row]
     reference: str | None
@@ -58,7 +61,8 @@ class Table(NamedTuple):
 
 
 def tabulate(results: Sequence[Result], reference: str = "adam") -> Table:
-    """Results grouped by task, each compared with the optimizer called ``reference``, if it is among those of its task."""
+    """Results grouped by task, each compared with the optimizer called ``reference``, if it is
+    among those of its task."""
     labels = {result.label for result in results}
     chosen = reference if reference in labels and len(labels) > 1 else None
     rows = []
@@ -71,7 +75,7 @@ def tabulate(results: Sequence[Result], reference: str = "adam") -> Table:
             against = contrast(result, other) if other is not None and other is not result else None
             best = len(group) > 1 and summary.mean == lowest < math.inf
             test = (
-                {name: float(x.double().mean()) for name, x in result.test._asdict().items()}
+                {name: float(x.double().mean()) for name, x in result.test.items()}
                 if result.test
                 else {}
             )
@@ -80,33 +84,16 @@ def tabulate(results: Sequence[Result], reference: str = "adam") -> Table:
 
 
 def loss(summary: Summary) -> str:
-    """``0.2490 ± 0.0021``: as many digits as the standard error bears, and how many runs diverged."""
+    """``0.2490 ± 0.0021``: as many digits as the standard error bears, and how many runs
+    diverged."""
     if summary.diverged:
         return f"diverged in {summary.diverged} of {summary.runs}"
     return written(summary.mean, summary.standard_error)
 
 
 def verdict(against: Contrast | None) -> str:
-    """``17.5 % lower (26 se)``, or that the difference is within noise; nothing where there is nothing to compare."""
-    if against is None:
-        return ""
-    if not math.isfinite(against.difference):
-        return {math.inf: "worse: diverged", -math.inf: "better: the other diverged"}.get(
-            against.difference, "both diverged"
-        )
-    errors = (
-        abs(against.difference) / against.standard_error if against.standard_error > 0 else math.nan
-    )
-    size = f"{abs(against.relative):.1%}".replace("%", " %") + (
-        " lower" if against.difference < 0 else " higher"
-    )
-    if against.relative > 9:
-        size = f"{against.relative:.0f} times higher"
-    if math.isnan(errors):
-        return size if against.difference else "the same"
-    return (
-        f"{size} ({errors:.1f} se)" if against.clear else f"no clear difference ({errors:.1f} se)"
-    )
+    """How a row differs from the reference; nothing where there is nothing to compare."""
+    return in_words(against) if against else ""
 
 
 def as_text(table: Table) -> str:
@@ -127,11 +114,12 @@ def as_text(table: Table) -> str:
 
 def as_markdown(table: Table) -> str:
     """A Markdown table; the best of a task is bold."""
-    lines = [table.header, ["---"] * len(table.header)]
+    lines = [[in_markdown(title) for title in table.header], ["---"] * len(table.header)]
     for row in table.rows:
         cells = table.cells(row)
+        cells = [in_markdown(cell) for cell in cells]
         cells[3] = f"**{cells[3]}**" if row.best else cells[3]
-        lines.append([cell.replace("|", "\\|") for cell in cells])
+        lines.append(cells)
     return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
 
 
@@ -155,9 +143,8 @@ def as_records(table: Table) -> list[dict[str, Any]]:
         }
         if table.reference:
             record["difference"] = _finite(against.difference) if against else None
-            record["difference_standard_error"] = (
-                _finite(against.standard_error) if against else None
-            )
+            record["p"] = _finite(against.p) if against else None
+            record["pairs"] = against.pairs if against else None
         records.append(record)
     return records
 
@@ -168,7 +155,8 @@ def as_csv(table: Table) -> str:
     text = io.StringIO()
     writer = csv.DictWriter(text, list(records[0]) if records else [], lineterminator="\n")
     writer.writeheader()
-    writer.writerows(records)
+    for record in records:
+        writer.writerow({k: in_csv(v) if isinstance(v, str) else v for k, v in record.items()})
     return text.getvalue()
 
 

@@ -127,7 +127,7 @@ def read(path: Path) -> Cell:
             {int(seed): float(loss) for seed, loss in stored["start"].items()},
             {run.key: run for run in found},
         )
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(
             f"{path} is not a result of the suite that can be read ({error}): delete it and run again"
         ) from error

@@ -16,8 +16,8 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import CosineAnnealingLR, LambdaLR, LRScheduler
 
 import hyperadam
-from hyperadam.experiments.experiment import UNTRAINED, UNTRAINED_LR
-from hyperadam.experiments.optimizers import weights_sha256
+from hyperadam.experiments.paper.experiment import UNTRAINED, UNTRAINED_LR
+from hyperadam.experiments.training.optimizers import rule_sha256 as weights_sha256
 from hyperadam.meta.settings import PRESETS, preset
 from hyperadam.optim.learned import LearnedOptimizer
 from hyperadam.weights import list_weights

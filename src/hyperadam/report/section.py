@@ -1,0 +1,397 @@
+"""One experiment as it is shown: tables, claims with what we find, and the curves of every task."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+from hyperadam.experiments.paper.experiment import Claim, Experiment
+from hyperadam.files.names import safe_name
+from hyperadam.report import curves, measures
+from hyperadam.report.claims import Judgement, Outcome, Results, Verdict, about, judge
+from hyperadam.report.statistics import Contrast, by_chance
+from hyperadam.results import Result
+
+#: The paper's rule and ours with bounded decay rates: a claim about one is judged for the other
+#: too.
+TWINS = {"hyperadam-paper": "hyperadam", "hyperadam": "hyperadam-paper"}
+#: What is wrong with the file of a cell, by task, label of the optimizer and steps.
+Damage = Mapping[tuple[str, str, int], str]
+
+
+class Column(NamedTuple):
+    """A task and a number of steps."""
+
+    task: str
+    steps: int
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What a table says of an optimizer in a column.
+
+    Attributes:
+        runs: how many there are: none if nothing was measured.
+        diverged: how many of them have no number, and ``failed`` what happened to them.
+        mean: over runs, if none diverged; ``text`` is how it is written, with its standard error.
+        rest: the same of those runs that did not diverge, where some did.
+        paper: the paper's number.
+        best: whether its mean is the best of the column; ``tied``: it is not clearly behind.
+        damaged: what is wrong with the file of its results.
+    """
+
+    runs: int = 0
+    diverged: int = 0
+    failed: str = ""
+    mean: float | None = None
+    text: str = ""
+    rest: str = ""
+    paper: str = ""
+    best: bool = False
+    tied: bool = False
+    damaged: str = ""
+
+    @property
+    def missing(self) -> bool:
+        return not self.runs
+
+
+class Row(NamedTuple):
+    """An optimizer, with an entry for each column."""
+
+    optimizer: str
+    entries: list[Entry]
+
+
+class Table(NamedTuple):
+    """A measure of all optimizers on all tasks; ``one`` is what each of its numbers comes from."""
+
+    measure: str
+    title: str
+    lower: bool
+    one: str
+    columns: list[Column]
+    rows: list[Row]
+
+
+class Finding(NamedTuple):
+    """What we find of a claim, for one optimizer: the judgement, and a sentence about it."""
+
+    judged: Judgement
+    text: str
+
+    @property
+    def better(self) -> str:
+        return self.judged.better
+
+    @property
+    def verdict(self) -> Verdict:
+        return self.judged.verdict
+
+
+class ClaimFindings(NamedTuple):
+    """A claim of the paper; ``twin`` is what becomes of it when it is said of our own rule."""
+
+    id: str
+    text: str
+    measure: str
+    own: Finding
+    twin: Finding | None
+
+    @property
+    def findings(self) -> list[Finding]:
+        return [self.own, self.twin] if self.twin else [self.own]
+
+
+class Panel(NamedTuple):
+    """A figure: the name of its curves, its title, whether it is shown at once, and it in words."""
+
+    id: str
+    title: str
+    shown: bool
+    alt: str
+
+
+@dataclass(frozen=True)
+class Section:
+    """One experiment as it is shown.
+
+    ``planned`` cells have ``measured`` results, ``short`` of them with fewer than ``planned_runs``
+    runs. ``contrasts`` are the comparisons behind the claims, ``curves`` the figures' data as JSON.
+    """
+
+    name: str
+    title: str
+    paper: str
+    about: str
+    command: str
+    planned: int
+    measured: int
+    short: int
+    planned_runs: int
+    runs: list[int]
+    seeds: list[str]
+    final_batches: list[int]
+    steps: list[int]
+    tables: list[Table]
+    claims: list[ClaimFindings]
+    panels: list[Panel]
+    contrasts: dict[tuple[Any, ...], Contrast] = field(default_factory=dict)
+    curves: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def complete(self) -> bool:
+        return self.measured == self.planned and not self.short
+
+    @property
+    def extent(self) -> str:
+        """How much is there: ``8 of 12 cells``, and how many of them have fewer runs than
+        planned."""
+        fewer = f", {self.short} of them with fewer than {self.planned_runs} runs"
+        return f"{self.measured} of {self.planned} cells{fewer if self.short else ''}"
+
+    @property
+    def chance(self) -> str:
+        return chance(self.contrasts)
+
+
+def section(
+    experiment: Experiment,
+    results: Sequence[Result],
+    quick: bool = False,
+    damaged: Damage | None = None,
+) -> Section:
+    """An experiment with its results; the cells whose files are ``damaged`` are marked."""
+    by_cell: dict[tuple[str, str, int], Result] = {(r.task, r.label, r.steps): r for r in results}
+    cells = [(task, steps) for task in experiment.tasks for steps in experiment.steps]
+    trained = [r for r in results if r.losses.numel()]  # and not only timed
+    labels = list(dict.fromkeys([*experiment.optimizers, *(r.label for r in results)]))
+    planned = {(task, label, steps) for task, steps in cells for label in experiment.optimizers}
+    panels, drawn = _panels(experiment, cells, labels, by_cell)
+    claims = [_claim(experiment, n, c, by_cell) for n, c in enumerate(experiment.claims, 1)]
+    contrasts = {
+        (found.measure, c.task, c.steps, *sorted((one.better, c.other))): c.contrast
+        for found in claims
+        for one in found.findings
+        for c in one.judged.comparisons
+        if c.contrast
+    }
+    return Section(
+        name=experiment.name,
+        title=experiment.title,
+        paper=experiment.paper,
+        about=experiment.about,
+        command=f"hyperadam reproduce {experiment.name}" + (" --quick" if quick else ""),
+        planned=len(planned),
+        measured=len(planned & set(by_cell)),
+        short=sum(r.runs < experiment.runs for r in trained),
+        planned_runs=experiment.runs,
+        runs=sorted({r.runs for r in trained}),
+        seeds=sorted({ranges(r.seeds) for r in trained}),
+        final_batches=sorted({int(r.settings.get("final_batches", r.steps)) for r in trained}),
+        steps=list(experiment.steps),
+        tables=[
+            table(experiment, by_cell, labels, measure, damaged or {})
+            for measure in shown_measures(experiment)
+        ],
+        claims=claims,
+        panels=panels,
+        contrasts=contrasts,
+        curves=drawn,
+    )
+
+
+def shown_measures(experiment: Experiment) -> list[str]:
+    """The measures that the experiment is about, in the order of :data:`~.measures.MEASURES`."""
+    named = {claim.measure for claim in experiment.claims}
+    named |= {key[3] for key in experiment.published}
+    named |= {"test_loss", "test_top1", "test_top2"} if experiment.test else set()
+    named |= {"final_loss"} if experiment.figures or not named else set()
+    known = list(measures.MEASURES)
+    return sorted(
+        named, key=lambda name: (known.index(name) if name in known else len(known), name)
+    )
+
+
+def columns_of(experiment: Experiment, measure: str) -> list[Column]:
+    """Where a measure is of interest: where the paper or a claim names it, and for losses and test
+    metrics everywhere."""
+    named = [(task, steps) for task, _, steps, name in experiment.published if name == measure]
+    for claim in experiment.claims:
+        if claim.measure == measure:
+            named += about(claim, experiment.tasks, experiment.steps)
+    if measure == "final_loss" or measure.startswith("test_"):
+        named = [(task, steps) for task in experiment.tasks for steps in experiment.steps] + named
+    return [Column(*pair) for pair in dict.fromkeys(named)]
+
+
+def table(
+    experiment: Experiment,
+    results: Results,
+    labels: Sequence[str],
+    measure: str,
+    damaged: Damage,
+) -> Table:
+    """Our numbers, the paper's, the winner of each column, and who is not clearly behind it."""
+    rows = [Row(label, []) for label in labels]
+    columns = columns_of(experiment, measure)
+    for task, steps in columns:
+        numbers: dict[str, Tensor] = {}
+        for label in labels:
+            result = results.get((task, label, steps))
+            found = measures.values(result, measure) if result else None
+            if found is not None:
+                numbers[label] = found
+        best = _best(numbers, measure)
+        for label, entries in rows:
+            published = experiment.published.get((task, label, steps, measure))
+            difference = None
+            if best and label in numbers and label != best:
+                mine, winner = results[task, label, steps], results[task, best, steps]
+                difference = measures.contrast(mine, winner, measure)
+            entries.append(
+                Entry(
+                    **_numbers(numbers[label], measure) if label in numbers else {},
+                    paper="" if published is None else measures.write_published(published, measure),
+                    best=label == best,
+                    tied=bool(difference and difference.tested and not difference.clear),
+                    damaged=damaged.get((task, label, steps), ""),
+                )
+            )
+    what = measures.describe(measure)
+    return Table(measure, what.title, what.lower, what.one, columns, rows)
+
+
+def _numbers(values: Tensor, measure: str) -> dict[str, Any]:
+    """The fields of an entry that are about our runs."""
+    summary = measures.summarize(values)
+    found: dict[str, Any] = {"runs": summary.runs, "diverged": summary.diverged}
+    if not summary.diverged:
+        mean = float(f"{summary.mean:.6g}")
+        return found | {"text": measures.write(summary, measure), "mean": mean}
+    rest = values[values.isfinite()]
+    if len(rest):
+        found["rest"] = measures.write(measures.summarize(rest), measure)
+    return found | {"failed": measures.describe(measure).failed}
+
+
+def _best(numbers: Mapping[str, Tensor], measure: str) -> str | None:
+    """The optimizer with the best mean, if there are others and it did not diverge."""
+    means = {
+        label: float(found.mean()) for label, found in numbers.items() if found.isfinite().all()
+    }
+    if len(numbers) < 2 or not means:
+        return None
+    sign = 1 if measures.describe(measure).lower else -1
+    return min(means, key=lambda label: sign * means[label])
+
+
+def _panels(
+    experiment: Experiment,
+    cells: Sequence[tuple[str, int]],
+    labels: Sequence[str],
+    results: Results,
+) -> tuple[list[Panel], dict[str, Any]]:
+    """The figures, those of the paper first, and their curves."""
+    titles = {(figure.task, figure.steps): figure.title for figure in experiment.figures}
+    panels, drawn = [], {}
+    for task, steps in sorted(cells, key=lambda cell: cell not in titles):
+        there = [r for label in labels if (r := results.get((task, label, steps))) is not None]
+        group = [r for r in there if r.losses.numel()]
+        if group:
+            name = f"{experiment.name}-{safe_name(task)}-{steps}"
+            drawn[name] = curves.panel(group)
+            title = titles.get((task, steps), f"{task}, {steps:,} steps")
+            shown = not titles or (task, steps) in titles
+            panels.append(Panel(name, title, shown, _alt(task, group)))
+    return panels, drawn
+
+
+def _alt(task: str, group: Sequence[Result]) -> str:
+    """The figure in words: where every curve ends."""
+    ends = []
+    for r in group:
+        last = float(r.losses[:, -1].double().mean())
+        lost = f"diverged in {r.diverged} of {r.runs} runs"
+        ends.append(f"{r.label} {f'{last:.3g}' if math.isfinite(last) else lost}")
+    return f"Training loss by step on {task}. Mean loss at the last step: {', '.join(ends)}."
+
+
+def _claim(experiment: Experiment, number: int, claim: Claim, results: Results) -> ClaimFindings:
+    cells = about(claim, experiment.tasks, experiment.steps)
+    own = judge(claim, results, cells)
+    name = TWINS.get(claim.better)
+    twin = None
+    if name in experiment.optimizers and name not in claim.worse:
+        judged = judge(claim, results, cells, name)
+        twin = Finding(judged, finding(judged))
+    return ClaimFindings(
+        f"{experiment.name}-claim-{number}",
+        claim.text,
+        measures.describe(claim.measure).title,
+        Finding(own, finding(own)),
+        twin,
+    )
+
+
+def finding(judged: Judgement) -> str:
+    """A sentence: how often clearly better, worse, not clearly different or not measured, and
+    where."""
+    counts, total = judged.counts, len(judged.comparisons)
+    measured = total - counts[Outcome.MISSING]
+    if not measured:
+        return f"{judged.better}: no results yet."
+    several = "" if measured == 1 else "s"
+    parts = [f"clearly better in {counts[Outcome.BETTER]} of {measured} comparison{several}"]
+    for outcome, words in (
+        (Outcome.WORSE, "clearly worse"),
+        (Outcome.LEVEL, "too close to matter"),
+        (Outcome.UNCLEAR, "not clearly different"),
+    ):
+        if counts[outcome]:
+            parts.append(f"{words} in {counts[outcome]} ({_where(judged, outcome)})")
+    if counts[Outcome.SINGLE]:
+        parts.append(
+            f"one number each in {counts[Outcome.SINGLE]}, so that nothing is clear "
+            f"({_where(judged, Outcome.SINGLE)})"
+        )
+    if counts[Outcome.MISSING]:
+        parts.append(f"{counts[Outcome.MISSING]} more not measured")
+    parts += [f"it diverged in {d.diverged} of {d.runs} runs on {d.task}" for d in judged.diverged]
+    return f"{judged.better}: {'; '.join(parts)}."
+
+
+def _where(judged: Judgement, outcome: Outcome, most: int = 4) -> str:
+    """The comparisons that end so; with their size where nothing says how clear it is."""
+    several_lengths = len({c.steps for c in judged.comparisons}) > 1
+    places = []
+    for c in judged.comparisons:
+        if c.outcome is outcome:
+            place = f"{c.other} on {c.task}" + (f" at {c.steps:,} steps" if several_lengths else "")
+            size = c.text.removesuffix(" (one run)")
+            places.append(f"{size} than {place}" if outcome is Outcome.SINGLE else place)
+    more = f" and {len(places) - most} more" if len(places) > most else ""
+    return ", ".join(places[:most]) + more
+
+
+def chance(contrasts: Mapping[Any, Contrast]) -> str:
+    """How many comparisons were tested, found a difference, and would have by chance."""
+    tested = [found for found in contrasts.values() if found.tested]
+    if not tested:
+        return "no comparison has runs enough to be tested"
+    significant, expected = sum(found.significant for found in tested), by_chance(tested)
+    return (
+        f"{len(tested)} comparisons were tested and {significant} found a difference; if no "
+        f"optimizer differed from another, about {expected:.{expected < 2:d}f} would have"
+    )
+
+
+def ranges(seeds: Sequence[int]) -> str:
+    """``0–99``, or a list where seeds do not follow each other."""
+    if len(seeds) > 1 and list(seeds) == list(range(seeds[0], seeds[0] + len(seeds))):
+        return f"{seeds[0]}–{seeds[-1]}"
+    return ", ".join(map(str, seeds))
