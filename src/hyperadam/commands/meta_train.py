@@ -8,13 +8,14 @@ import signal
 from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
 
 from hyperadam.commands import common
 from hyperadam.meta import PRESETS, Settings, make_trainer, preset, ranks
+from hyperadam.meta.log import UpdateLog
 from hyperadam.meta.training import Judgement, MetaTrainer, Outcome
 from hyperadam.rules import RULES
 
@@ -118,13 +119,15 @@ def run(options: argparse.Namespace) -> None:
         options, torch.get_num_threads()
     )  # resumed, it repeats its bits: not as many as happen to be idle
     torch.set_flush_denormal(True)  # vanishing gradients leave subnormal moments, which are slow
+    chosen = settings(options)
     ranks.join()
-    trainer = make_trainer(settings(options), options.out)
-    stopping = Stopping()
-    with Log(trainer) as log:
-        if trainer.update == 0:
-            log.validation(trainer.validate())
-        trainer.run(log, stopping, options.save_every)
+    with ranks.alone_in(options.out):
+        trainer = make_trainer(chosen, options.out)
+        stopping = Stopping()
+        with Log(trainer) as log:
+            if trainer.update == 0:
+                log.validation(trainer.validate())
+            trainer.run(log, stopping, options.save_every)
     if dist.is_initialized():
         dist.destroy_process_group()
     if trainer.update < trainer.settings.updates:
@@ -161,12 +164,12 @@ class Log:
 
     def __init__(self, trainer: MetaTrainer) -> None:
         self.trainer, self.line = trainer, common.ProgressLine()
-        self.file: TextIO | None = None
+        self.file: UpdateLog | None = None
         self.board: Any = None
 
     def __enter__(self) -> Log:
         if self.trainer.rank == 0:
-            self.file = (self.trainer.out / "log.jsonl").open("a", encoding="utf-8")
+            self.file = UpdateLog(self.trainer.out / "log.jsonl", self.trainer.update)
             try:
                 from torch.utils.tensorboard import SummaryWriter
 
@@ -189,8 +192,7 @@ class Log:
             "validation": validation and validation._asdict(),
             "seconds": round(trainer.seconds, 2),
         }
-        self.file.write(json.dumps(entry) + "\n")
-        self.file.flush()
+        self.file.add(entry)
         if self.board is not None:
             self.board.add_scalars("loss", outcome.values(), outcome.update)
             self.board.add_scalar("norm", outcome.norm, outcome.update)

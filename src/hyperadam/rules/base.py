@@ -11,6 +11,7 @@ import torch
 from safetensors.torch import save
 from torch import Tensor, nn
 
+from hyperadam.files import write_atomically
 from hyperadam.rules.faults import Fault
 from hyperadam.rules.pace import pace
 
@@ -111,7 +112,8 @@ class UpdateRule(nn.Module, Generic[StateT]):
         return sums
 
     def save(self, path: str | Path) -> None:
-        """Write meta-parameters, configuration and provenance to a ``.safetensors`` file, byte for byte reproducible."""
+        """Write meta-parameters, configuration and provenance to a ``.safetensors`` file, whole or
+        not at all, and byte for byte reproducible."""
         tensors = {
             name: value.detach().to("cpu", torch.float32).contiguous()
             for name, value in self.state_dict().items()
@@ -123,7 +125,7 @@ class UpdateRule(nn.Module, Generic[StateT]):
             "config": self.config,
             "provenance": self.provenance,
         }
-        Path(path).write_bytes(save(tensors, {METADATA: json.dumps(about, sort_keys=True)}))
+        write_atomically(path, save(tensors, {METADATA: json.dumps(about, sort_keys=True)}))
 
     def extra_repr(self) -> str:
         return ", ".join(f"{key}={value!r}" for key, value in self.config.items())
