@@ -175,7 +175,7 @@ def _read_root(spec: Spec, root: Path) -> bytearray | None:
     ) is not None:
         return content
     try:
-        parts = read_folder(root, spec.formats, spec.archives)
+        parts = read_folder(root, spec.formats, spec.archives, spec.size)
     except OSError as error:
         raise DataError(f"{root} cannot be read ({error})") from error
     if parts is None:
@@ -223,7 +223,7 @@ def _from_sources(spec: Spec, path: Path, folder: Path, progress: Progress) -> b
             )
         try:
             source.fetch(place, progress)
-            parts = read_folder(place, spec.formats, spec.archives)
+            parts = read_folder(place, spec.formats, spec.archives, spec.size)
             if parts is None:
                 raise SourceError(f"it has none of {spec.name}'s files")
             return _content(spec, parts)
