@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import signal
-from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -52,7 +51,7 @@ def add(commands: Commands) -> None:
     parser.add_argument("--rule", choices=list(RULES), help="refuse a preset of another rule")
     parser.add_argument(
         "--config",
-        type=json.loads,
+        type=_options,
         metavar="JSON",
         help="the rule's options, as in '{\"candidates\": 10}'",
     )
@@ -65,7 +64,7 @@ def add(commands: Commands) -> None:
     )
     parser.add_argument(
         "--save-every",
-        type=float,
+        type=common.seconds,
         default=60.0,
         metavar="SECONDS",
         help="between checkpoints (default 60)",
@@ -89,17 +88,40 @@ def _add_setting(group: argparse._ArgumentGroup, name: str, default: Any, about:
     if isinstance(default, bool):
         group.add_argument(flag, action=argparse.BooleanOptionalAction, default=None, help=about)
     elif isinstance(default, tuple):
-        kind: Callable[[str], Any] = int if default and isinstance(default[0], int) else str
-        group.add_argument(
-            flag,
-            type=lambda text: tuple(kind(part) for part in text.split(",")),
-            metavar="A,B,…",
-            help=about,
-        )
+        kind = _numbers if default and isinstance(default[0], int) else _names
+        group.add_argument(flag, type=kind, metavar="A,B,…", help=about)
     else:
         group.add_argument(
             flag, type=int if default is None else type(default), metavar="X", help=about
         )
+
+
+def _names(text: str) -> tuple[str, ...]:
+    """Names with commas between them; none if there is nothing."""
+    return tuple(text.split(",")) if text else ()
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    """Whole numbers with commas between them."""
+    try:
+        return tuple(int(part) for part in _names(text))
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"expected whole numbers with commas between them, got {text[:80]!r}"
+        ) from None
+
+
+def _options(text: str) -> dict[str, Any]:
+    """A rule's options."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise argparse.ArgumentTypeError(
+            f"expected a JSON object, as in '{{\"candidates\": 10}}', got {text[:80]!r}"
+        )
+    return found
 
 
 def settings(options: argparse.Namespace) -> Settings:

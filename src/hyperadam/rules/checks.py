@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 #: The largest number of units, candidates and the like.
-LARGEST_SIZE = 2**16
+LARGEST_SIZE = 4096
 
 
 def shown(value: Any) -> str:
