@@ -18,6 +18,7 @@ from .cases import SHAPES, Case, Snapshot, lively, run, set_grads, tensors
 
 #: What every optimizer tells of a tensor.
 COMMON = {
+    "size",
     "step",
     "lr",
     "pace",
@@ -99,6 +100,7 @@ def test_it_tells_how_far_the_step_will_go(case: Case, steps: int, dtype: torch.
         rounding = torch.finfo(dtype).eps * old.abs().max().item()
         assert numbers["update_rms"] == pytest.approx(far, abs=rounding, **close)
         assert numbers["weight_rms"] == pytest.approx(rms(old))
+        assert numbers["size"] == p.numel()
         ratio = numbers["update_rms"] / numbers["weight_rms"]
         assert numbers["effective_step"] == pytest.approx(ratio)
         assert p.grad is not None

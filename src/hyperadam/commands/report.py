@@ -4,19 +4,6 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-from hyperadam.commands import common
-from hyperadam.experiments.atomic import write_text
-from hyperadam.experiments.runner import Place, load
-from hyperadam.experiments.specs import EXPERIMENTS
-from hyperadam.report.experiment import write_experiment
-from hyperadam.report.paper import document, extent
-from hyperadam.report.render import page
-from hyperadam.report.suite import write_suite
-
-if TYPE_CHECKING:
-    from hyperadam.commands.common import Commands
 
 EXAMPLES = """
   hyperadam report
@@ -29,11 +16,8 @@ anew beside the results, so that page and tables agree. Nothing is trained: it t
 """
 
 
-def add(commands: Commands) -> None:
+def add(parser: argparse.ArgumentParser) -> None:
     """Describe the command."""
-    parser = common.add_parser(
-        commands, "report", "write tables, figures, and one page beside the paper's", EXAMPLES
-    )
     parser.add_argument(
         "--results",
         type=Path,
@@ -47,11 +31,18 @@ def add(commands: Commands) -> None:
     parser.add_argument(
         "--quick", action="store_true", help="from what `hyperadam reproduce --quick` measured"
     )
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> None:
     """Collect, judge, write, and say what is there."""
+    from hyperadam.experiments.atomic import write_text
+    from hyperadam.experiments.runner import Place, load
+    from hyperadam.experiments.specs import EXPERIMENTS
+    from hyperadam.report.experiment import write_experiment
+    from hyperadam.report.paper import document, extent
+    from hyperadam.report.render import page
+    from hyperadam.report.suite import write_suite
+
     folder, out = options.results, options.out or options.results / "report.html"
     place = Place(folder, options.quick)
     found = [

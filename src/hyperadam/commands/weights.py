@@ -4,14 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-from typing import TYPE_CHECKING
-
-from hyperadam.commands import common
-from hyperadam.experiments import weights_sha256
-from hyperadam.weights import list_weights, load_rule
-
-if TYPE_CHECKING:
-    from hyperadam.commands.common import Commands
 
 EXAMPLES = """
   hyperadam weights list
@@ -20,29 +12,29 @@ EXAMPLES = """
 """
 
 
-def add(commands: Commands) -> None:
+def add(parser: argparse.ArgumentParser) -> None:
     """Describe the command."""
-    parser = common.add_parser(
-        commands, "weights", "list the shipped weights, or show where some come from", EXAMPLES
-    )
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    actions.add_parser("list", help="list the shipped weights").set_defaults(run=list_all)
+    actions.add_parser("list", help="list the shipped weights")
     show = actions.add_parser("show", help="show a rule's configuration and provenance")
     show.add_argument(
         "name", metavar="NAME", help="a shipped name or a path to a .safetensors file"
     )
-    show.set_defaults(run=show_one)
 
 
-def list_all(options: argparse.Namespace) -> None:
-    """A line for each name."""
-    for name in list_weights():
-        rule = load_rule(name)
-        print(f"{name:16}  {rule.kind:10}  {rule.provenance.get('what', '')}")
+def run(options: argparse.Namespace) -> None:
+    """A line for each shipped name, or everything that is known about a weight file."""
+    from hyperadam.weights import list_weights, load_rule
 
+    if options.action == "list":
+        from hyperadam.commands import terminal
 
-def show_one(options: argparse.Namespace) -> None:
-    """Everything that is known about a weight file."""
+        rules = [(name, load_rule(name)) for name in list_weights()]
+        rows = [(name, rule.kind, rule.provenance.get("what", "")) for name, rule in rules]
+        terminal.show_table(rows, ("weights", "rule", "what they are"))
+        return
+    from hyperadam.experiments import weights_sha256
+
     rule = load_rule(options.name)
     known = {
         "rule": rule.kind,

@@ -90,6 +90,7 @@ class Seen:
         _, g2, w2, move2, d2 = sums[:COLUMNS]
         weight, update = math.sqrt(w2 / size), math.sqrt(move2 / size)
         told: Numbers = {
+            "size": float(size),
             "step": float(self.step),
             "lr": self.lr,
             "pace": self.pace,

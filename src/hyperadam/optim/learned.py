@@ -324,10 +324,11 @@ class LearnedOptimizer(Optimizer):
         """What the next step will do with the gradients that are there, in plain numbers.
 
         Call it between ``backward()`` and ``step()``. By tensor, under its name if the optimizer
-        was given ``named_parameters()``, else under its number: ``gradient_norm``, ``weight_rms``,
-        ``update_rms``, ``effective_step`` (the root mean square of the update over that of the
-        weights), ``lr``, ``pace``, ``step``, ``direction_rms`` (of the rule's output); and what the
-        rule has to tell, in lists with a number for each candidate: see docs/inside.md.
+        was given ``named_parameters()``, else under its number: ``size``, ``step``, ``lr``,
+        ``pace``, ``gradient_norm``, ``weight_rms``, ``update_rms``, ``effective_step`` (the root
+        mean square of the update over that of the weights), ``direction_rms`` (of the rule's
+        output); and what the rule has to tell, in lists with a number for each candidate: see
+        docs/inside.md.
 
         Nothing changes: state, parameters and random numbers are as before. It costs about a step
         in plain torch. Ranks that step together must call it together, and all get the numbers of
