@@ -7,6 +7,8 @@ import math
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from torch import Tensor
+
 from hyperadam.optim import LearnedOptimizer
 from hyperadam.optim.diagnostics import Numbers
 
@@ -47,6 +49,8 @@ class Inspection:
         """Look at the step that comes next. ``loss``, for the figures: a number or a tensor."""
         told = self.optimizer.diagnostics()
         step = max((int(float_of(numbers["step"])) for numbers in told.values()), default=0)
+        if isinstance(loss, Tensor):
+            loss = loss.item()
         self.looks.append(Look(step, told, None if loss is None else float(loss)))
         return self
 
