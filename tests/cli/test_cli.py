@@ -67,6 +67,16 @@ def test_compare(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "bowl  hyperadam" not in capsys.readouterr().err, "finished cells are used again"
 
 
+def test_against_is_a_name_however_it_is_written(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    optimizers = "--optimizers sgd@0.1,adam@0.1 --steps 2 --runs 2"
+    assert cli(f"compare bowl {optimizers} --against adam@0.10") == 0
+    assert "against adam@0.1\n" in capsys.readouterr().out
+    assert cli(f"compare bowl {optimizers}") == 0
+    assert "against" not in capsys.readouterr().out, "Adam at its own rate is not among them"
+
+
 def test_train(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     HyperAdamRule(candidates=3).save(here / "mine.safetensors")
     assert (

@@ -90,9 +90,9 @@ class Inspection:
         return write_page(self, Path(folder), title or self._title(), about)
 
     def as_json(self) -> str:
-        """All looks as JSON; what is not finite is ``null``."""
-        looks = [_plain(look._asdict()) for look in self.looks]
-        return json.dumps(looks, indent=1, allow_nan=False) + "\n"
+        """All looks as JSON, one a line, with seven digits; what is not finite is ``null``."""
+        looks = [json.dumps(_plain(look._asdict()), allow_nan=False) for look in self.looks]
+        return "[" + ",\n".join(looks) + "]\n"
 
     def _title(self) -> str:
         return f"Inside {type(self.optimizer).__name__}"
@@ -163,4 +163,6 @@ def _plain(x: Any) -> Any:
         return {key: _plain(value) for key, value in x.items()}
     if isinstance(x, list):
         return [_plain(value) for value in x]
-    return None if isinstance(x, float) and not math.isfinite(x) else x
+    if isinstance(x, float):
+        return float(f"{x:.7g}") if math.isfinite(x) else None
+    return x
