@@ -8,12 +8,14 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 
 from hyperadam import HyperAdam, HyperAdam2
 
-from .models import OPTIMIZERS, Net, Row, backward, batch, make, params_of, train
+from .models import OPTIMIZERS, Even, Net, Row, backward, batch, make, params_of, train
 from .ranks import run_ranks
+from .test_meshes import tensor_parallel
 
 
 def sharded(kind: type[nn.Module]) -> nn.Module:
@@ -48,6 +50,30 @@ def test_shards_tell_of_whole_tensors() -> None:
         assert second[case][0] == here, f"{case}: the same on every rank"
         for shards, whole in zip(here, alone, strict=True):
             assert shards == pytest.approx(whole, rel=1e-4, abs=1e-7), case
+
+
+def tell_on_meshes(rank: int) -> dict[str, Any]:
+    """Copies of shards, and shards in two directions; some tensors are whole on all ranks."""
+    out = {}
+    for name in ("hyperadam", "hyperadam2", "dm"):
+        mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("data", "tensor"))
+        copies = fully_shard(make(Net), mesh=mesh)
+        both = fully_shard(tensor_parallel(mesh["tensor"]), mesh=mesh["data"])
+        alike = tensor_parallel(mesh["tensor"])
+        for label, model, kind in (
+            ("copies", copies, Net),
+            ("both", both, Even),
+            ("TP", alike, Even),
+        ):
+            out[f"{label} {name}"] = told(model, name), told(make(kind), name)
+    return out
+
+
+def test_meshes_tell_of_whole_tensors() -> None:
+    for found in run_ranks(4, tell_on_meshes):
+        for case, (here, alone) in found.items():
+            for shards, whole in zip(here, alone, strict=True):
+                assert shards == pytest.approx(whole, rel=1e-4, abs=1e-7), case
 
 
 def look_and_train(rank: int) -> bool:
