@@ -15,7 +15,7 @@ import torch
 
 from hyperadam import HyperAdamRule, data, tasks
 from hyperadam.cli import COMMANDS, main
-from hyperadam.commands import common, demo
+from hyperadam.commands import demo, terminal
 from hyperadam.experiments.training import rates
 
 from ..experiments.tiny import NoisyBowl, stored
@@ -65,6 +65,16 @@ def test_compare(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     )
     assert cli(command) == 0
     assert "bowl  hyperadam" not in capsys.readouterr().err, "finished cells are used again"
+
+
+def test_against_is_a_name_however_it_is_written(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    optimizers = "--optimizers sgd@0.1,adam@0.1 --steps 2 --runs 2"
+    assert cli(f"compare bowl {optimizers} --against adam@0.10") == 0
+    assert "against adam@0.1\n" in capsys.readouterr().out
+    assert cli(f"compare bowl {optimizers}") == 0
+    assert "against" not in capsys.readouterr().out, "Adam at its own rate is not among them"
 
 
 def test_train(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -136,7 +146,7 @@ def test_the_demo_has_the_tasks_it_names() -> None:
 def test_lists(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["tasks"]) == 0
     out = capsys.readouterr().out
-    assert re.search(r"mnist-mlp +15,910  mnist, MLP 784-20-10 sigmoid", out)
+    assert re.search(r"mnist-mlp +15,910 +mnist, MLP 784-20-10 sigmoid", out)
     assert "noisy-bowl" in out
     assert main(["weights", "list"]) == 0
     assert "adam-init" in capsys.readouterr().out
@@ -151,13 +161,15 @@ def test_data(
 ) -> None:
     monkeypatch.setenv("HYPERADAM_DATA", str(here / "cache"))
     assert main(["data", "list"]) == 0
-    assert [line.split()[:2] for line in capsys.readouterr().out.splitlines()] == [
+    assert [line.split()[:2] for line in capsys.readouterr().out.splitlines()[2:]] == [
         ["mnist", "absent"],
         ["fashion-mnist", "absent"],
         ["cifar10", "absent"],
     ]
     assert main(["data", "verify", "mnist"]) == 2
-    assert one_line(capsys).startswith("hyperadam: mnist is absent")
+    line = one_line(capsys)
+    assert line.startswith("hyperadam: mnist is absent")
+    assert line.endswith("`hyperadam data fetch mnist` fetches it"), "the command that helps"
     calls = []
     monkeypatch.setattr(data, "fetch", lambda name, root: calls.append((name, root)) or here / name)
     assert main(["data", "fetch", "--from", "downloads"]) == 0
@@ -187,6 +199,13 @@ def one_line(capsys: pytest.CaptureFixture[str]) -> str:
         ("train bowl --steps 0", "expected a whole number from 1 up, got '0'"),
         ("train bowl --test", "task bowl has no test set"),
         ("train bowl --optimizer adam@x", "expected a number after @"),
+        (
+            "compare bowl --optimizers hyperadam,sgd --against adam",
+            "--against adam: only hyperadam, sgd are compared here",
+        ),
+        ("compare bowl --against adma", "no optimizer is called 'adma'"),
+        ("inspect bowl --optimizer adam", "--optimizer adam: it is not learned"),
+        ("meta-train --preset hyperadm --out x", "no preset is called 'hyperadm'; did you mean"),
         ("train bowl --optimizer nowhere.safetensors", "nowhere.safetensors"),
         ("train bowl --import no_such_module", "--import no_such_module: No module named"),
         ("weights show hyperdam", "did you mean"),
@@ -226,7 +245,7 @@ def test_a_full_disk(
         if "cells" in os.readlink(f"/proc/self/fd/{descriptor}"):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(common.ProgressLine, "__call__", lambda *_: None)
+    monkeypatch.setattr(terminal.ProgressLine, "__call__", lambda *_: None)
     monkeypatch.setattr(os, "fsync", full)
     assert cli("train bowl --steps 2 --runs 1") == 2
     line = one_line(capsys)
@@ -243,7 +262,15 @@ def test_interruption(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFix
 
     monkeypatch.setattr(NoisyBowl, "batch", interrupt)
     assert cli("train noisy-bowl --steps 2 --runs 1") == 130
-    assert "interrupted" in one_line(capsys)
+    line = one_line(capsys)
+    assert line.endswith("what is finished is kept, and the same command goes on from there")
+
+    def leave(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(tasks, "get", leave)
+    assert cli("tasks") == 130
+    assert one_line(capsys) == "hyperadam: interrupted", "there is nothing to go on with"
 
 
 def test_bugs_are_one_line_and_debug_shows_where(
@@ -263,7 +290,7 @@ def test_bugs_are_one_line_and_debug_shows_where(
 
 @pytest.mark.parametrize(
     "command",
-    [[], *([c.__name__.rpartition(".")[2].replace("_", "-")] for c in COMMANDS)],
+    [[], *([name] for name in COMMANDS)],
     ids=lambda c: " ".join(c) or "all",
 )
 def test_help_teaches(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
@@ -272,30 +299,6 @@ def test_help_teaches(command: list[str], capsys: pytest.CaptureFixture[str]) ->
     assert end.value.code == 0
     out = capsys.readouterr().out
     assert f"\n  hyperadam {' '.join(command)}" in out, "there are examples"
-
-
-def test_progress_on_a_terminal(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    monkeypatch.setattr(common, "REDRAW", 0.0)
-    now = iter([100.0, 110.0, 120.0, 300.0, 310.0])
-    monkeypatch.setattr(common.time, "monotonic", lambda: next(now))
-    line = common.ProgressLine()
-    for label, share in (("a", 0.5), ("a", 0.6), ("b", 0.75), ("c", 0.0), ("c", 0.01 + 1 / 9)):
-        line(label, share)
-    line.close()
-    parts = capsys.readouterr().err.split("\r\x1b[K")
-    assert parts == [
-        "",
-        "a   50%",
-        "a   60%  0:40 left",
-        "b   75%  0:20 left",
-        "c    0%",
-        "c   12%  1:13 left",
-        "",
-    ]
-    assert [common.clock(x) for x in (5, 65, 3725)] == ["0:05", "1:05", "1:02:05"]
 
 
 TASK = """

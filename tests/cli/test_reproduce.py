@@ -132,7 +132,9 @@ def test_a_failure_is_a_line_and_the_rest_is_computed(
 
 def test_names(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli("reproduce tinny") == 2
-    assert "no experiment is called 'tinny'; there are tiny" in capsys.readouterr().err
+    assert (
+        "no experiment is called 'tinny'; did you mean tiny? there are " in capsys.readouterr().err
+    )
     assert cli("tune bowl --all") == 2
     assert cli("tune") == 2
 
@@ -216,7 +218,10 @@ def test_interrupted_it_leaves_nothing_running(
         process.send_signal(number)
         _, err = process.communicate(timeout=120)
     assert process.returncode == 130
-    assert err == "hyperadam: interrupted; what is finished is kept\n"
+    assert err == (
+        "setting up 2 jobs\n"
+        "hyperadam: interrupted; what is finished is kept, and the same command goes on from there\n"
+    )
     assert not [pid for pid in workers if _runs(pid)]
 
 

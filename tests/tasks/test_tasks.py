@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import math
+import re
+import textwrap
 
 import pytest
 import torch
@@ -286,3 +289,19 @@ def test_adam_reaches_what_others_measured() -> None:
     metrics = task.test_metrics(w)
     assert metrics.top1.mean() > 0.88
     assert metrics.top2.mean() > 0.94
+
+
+@pytest.mark.parametrize("kind", [tasks.Task, tasks.ModuleTask])
+def test_examples_in_docstrings_run_as_pasted(
+    kind: type[tasks.Task], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tasks.registry, "_REGISTERED", {})
+    example = re.search(r"::\n\n((?: {4}.*\n|\n)+)", inspect.getdoc(kind) or "")
+    assert example
+    namespace: dict[str, object] = {}
+    exec(textwrap.dedent(example[1]), namespace)
+    task = namespace.get("task") or tasks.get("noisy-bowl")
+    assert isinstance(task, tasks.Task)
+    loss, grad = task.loss_and_grad(task.init([0, 1]), task.batch([0, 1], 0))
+    assert loss.isfinite().all()
+    assert grad.shape == (2, task.p)

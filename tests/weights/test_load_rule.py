@@ -302,5 +302,5 @@ def test_other_floating_types_become_float32(path: Path) -> None:
 
 
 def test_the_package_shows_its_doors() -> None:
-    assert hyperadam.__version__ == "0.1.0"
+    assert hyperadam.__version__ == "0.2.0"
     assert all(hasattr(hyperadam, name) for name in hyperadam.__all__)

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
 
-from hyperadam.commands import common
-
-if TYPE_CHECKING:
-    from hyperadam.commands.common import Commands
+from hyperadam.commands import flags
 
 EXAMPLES = """
   hyperadam compare mnist-mlp
@@ -22,17 +18,14 @@ not computed again; an interrupted command goes on.
 """
 
 
-def add(commands: Commands) -> None:
+def add(parser: argparse.ArgumentParser) -> None:
     """Describe the command."""
-    parser = common.add_parser(
-        commands, "compare", "train tasks with several optimizers and compare them", EXAMPLES
-    )
     parser.add_argument(
         "tasks", nargs="+", metavar="TASK", help="names of tasks (hyperadam tasks lists them)"
     )
     parser.add_argument(
         "--optimizers",
-        type=common.names,
+        type=flags.names,
         default=["hyperadam", "adam"],
         metavar="NAMES",
         help="adam, adam@0.01, hyperadam, a weight file …, with commas between them "
@@ -40,21 +33,22 @@ def add(commands: Commands) -> None:
     )
     parser.add_argument(
         "--against",
-        default="adam",
         metavar="NAME",
-        help="the optimizer to compare with (default %(default)s)",
+        help="the one of them to compare the others with (default adam, if it is among them)",
     )
-    common.add_run_options(parser, out="results/compare")
-    common.add_compare_options(parser)
-    parser.set_defaults(run=run)
+    flags.add_run_options(parser, out="results/compare")
+    flags.add_compare_options(parser)
+    parser.set_defaults(resumes=True)
 
 
 def run(options: argparse.Namespace) -> None:
     """Train, print, write."""
+    from hyperadam.commands import common
+
     common.prepare(options)
     task_names = list(dict.fromkeys(options.tasks))
-    shown = [common.shown(optimizer) for optimizer in options.optimizers]
+    shown = [flags.shown(optimizer) for optimizer in options.optimizers]
     title = f"{', '.join(shown)} compared"
     command = f"hyperadam compare {' '.join(task_names)} --optimizers {','.join(shown)}"
-    command += common.run_flags(options)
+    command += flags.run_flags(options)
     common.run_and_report(options, task_names, options.optimizers, title, command)

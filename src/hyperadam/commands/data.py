@@ -4,13 +4,6 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-from hyperadam import data
-from hyperadam.commands import common
-
-if TYPE_CHECKING:
-    from hyperadam.commands.common import Commands
 
 EXAMPLES = """
   hyperadam data list
@@ -22,28 +15,33 @@ HYPERADAM_DATA names the folder of the cache.
 """
 
 
-def add(commands: Commands) -> None:
+def add(parser: argparse.ArgumentParser) -> None:
     """Describe the command."""
-    parser = common.add_parser(commands, "data", "list, fetch or verify datasets", EXAMPLES)
     parser.add_argument("action", choices=("list", "fetch", "verify"), help="what to do")
     parser.add_argument(
-        "name", nargs="?", metavar="NAME", help=f"{' or '.join(data.names())} (default: all)"
+        "name",
+        nargs="?",
+        metavar="NAME",
+        help="a dataset's name, as `hyperadam data list` has it (default: all)",
     )
     parser.add_argument(
         "--from", dest="source", type=Path, metavar="DIR", help="fetch: a folder to look into first"
     )
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> None:
     """Do it for one dataset or all, a line for each."""
-    for name in [options.name] if options.name else data.names():
+    from hyperadam import data
+    from hyperadam.commands import terminal
+
+    chosen = [options.name] if options.name else data.names()
+    if options.action == "list":
+        found = [data.status(name) for name in chosen]
+        rows = [(x.name, x.state, f"{x.size / 1e6:.0f} MB", x.title, str(x.path)) for x in found]
+        terminal.show_table(rows, ("dataset", "state", "size", "what it is", "where"), right=[2])
+        return
+    for name in chosen:
         if options.action == "fetch":
-            print(f"{name:8}  {data.fetch(name, options.source)}")
-        elif options.action == "verify":
-            print(f"{name:8}  verified  {data.verify(name)}")
+            print(f"{name:14}  {data.fetch(name, options.source)}", flush=True)
         else:
-            found = data.status(name)
-            print(
-                f"{name:8}  {found.state:8}  {found.size / 1e6:4.0f} MB  {found.title}  {found.path}"
-            )
+            print(f"{name:14}  verified  {data.verify(name)}", flush=True)

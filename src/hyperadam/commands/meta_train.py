@@ -7,19 +7,16 @@ import json
 import signal
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.distributed as dist
 
-from hyperadam.commands import common
+from hyperadam.commands import common, flags, terminal
 from hyperadam.meta import PRESETS, Settings, make_trainer, preset, ranks
 from hyperadam.meta.log import UpdateLog
 from hyperadam.meta.training import Judgement, MetaTrainer, Outcome
 from hyperadam.rules import RULES
-
-if TYPE_CHECKING:
-    from hyperadam.commands.common import Commands
 
 EXAMPLES = """
   hyperadam meta-train --preset hyperadam --out runs/hyperadam
@@ -37,16 +34,13 @@ DIR/log.jsonl has a line for each meta-update; with tensorboard installed, the s
 _HIDDEN = ("rule", "config")
 
 
-def add(commands: Commands) -> None:
+def add(parser: argparse.ArgumentParser) -> None:
     """Describe the command: an option for every field of the settings, with the preset's value as its default."""
-    parser = common.add_parser(
-        commands, "meta-train", "meta-train a rule, or resume meta-training it", EXAMPLES
-    )
     parser.add_argument(
         "--preset",
         default="hyperadam",
         metavar="NAME",
-        help=f"where to start from: {', '.join(PRESETS)}",
+        help=f"where to start from: {', '.join(PRESETS)} (default %(default)s)",
     )
     parser.add_argument("--rule", choices=list(RULES), help="refuse a preset of another rule")
     parser.add_argument(
@@ -64,23 +58,23 @@ def add(commands: Commands) -> None:
     )
     parser.add_argument(
         "--save-every",
-        type=common.seconds,
+        type=flags.seconds,
         default=60.0,
         metavar="SECONDS",
         help="between checkpoints (default 60)",
     )
     parser.add_argument(
         "--threads",
-        type=common.positive,
+        type=flags.positive,
         metavar="N",
         help="threads to compute with (default: torch's choice)",
     )
-    common.add_import_option(parser)
+    flags.add_import_option(parser)
     group = parser.add_argument_group("settings", "each defaults to the preset's")
     for field in fields(Settings):
         if field.name not in _HIDDEN:
             _add_setting(group, field.name, getattr(Settings(), field.name), field.metadata["help"])
-    parser.set_defaults(run=run)
+    parser.set_defaults(resumes=True)
 
 
 def _add_setting(group: argparse._ArgumentGroup, name: str, default: Any, about: str) -> None:
@@ -148,7 +142,10 @@ def run(options: argparse.Namespace) -> None:
         stopping = Stopping()
         with Log(trainer) as log:
             if trainer.update == 0:
+                log.say("validating the start")
                 log.validation(trainer.validate())
+            else:
+                log.say(f"going on from update {trainer.update}")
             trainer.run(log, stopping, options.save_every)
     if dist.is_initialized():
         dist.destroy_process_group()
@@ -156,6 +153,14 @@ def run(options: argparse.Namespace) -> None:
         raise KeyboardInterrupt
     if trainer.rank == 0:
         print(f"best validation {trainer.best:.4f}: {options.out / 'best.safetensors'}")
+        if start_is_best(trainer):
+            print("the best is the untrained start: nothing that was learned is in these weights")
+
+
+def start_is_best(trainer: MetaTrainer) -> bool:
+    """Whether no validation came out lower than that of the start."""
+    first = trainer.curve[0] if trainer.curve else None
+    return first is not None and first.update == 0 and first.score <= trainer.best
 
 
 class Stopping:
@@ -185,7 +190,7 @@ class Log:
     """Progress on the terminal, a line of JSON for each meta-update, and TensorBoard's files if it is installed."""
 
     def __init__(self, trainer: MetaTrainer) -> None:
-        self.trainer, self.line = trainer, common.ProgressLine()
+        self.trainer, self.line = trainer, terminal.ProgressLine()
         self.file: UpdateLog | None = None
         self.board: Any = None
 
@@ -222,13 +227,15 @@ class Log:
             self.validation(validation)
         wrong = f", {trainer.diverged} diverged" if trainer.diverged else ""
         wrong += f", {trainer.nonfinite} non-finite" if trainer.nonfinite else ""
-        share = outcome.update / trainer.settings.updates
-        label = (
-            f"update {outcome.update}{about and ', ' + about}, best {trainer.best:.4f}{wrong}"
-            if self.line.live
-            else "meta-training"
+        detail = (
+            f", update {outcome.update}{about and ', ' + about}, best {trainer.best:.4f}{wrong}"
         )
-        self.line(label, share)
+        self.line("meta-training", outcome.update / trainer.settings.updates, detail)
+
+    def say(self, text: str) -> None:
+        """A line about what is being done."""
+        if self.file is not None:
+            self.line.say(text)
 
     def validation(self, result: Judgement) -> None:
         """A line of its own for a result of validation."""

@@ -4,21 +4,7 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-from hyperadam.commands import common
-from hyperadam.experiments.jobs import Failure
-from hyperadam.experiments.paper.runner import Place, load
-from hyperadam.experiments.paper.specs import EXPERIMENTS
-from hyperadam.files import write_atomically
-from hyperadam.report.experiment import write_experiment
-from hyperadam.report.paper import document
-from hyperadam.report.quotes import Numbers, refresh
-from hyperadam.report.render import page
-from hyperadam.report.suite import write_suite
-
-if TYPE_CHECKING:
-    from hyperadam.commands.common import Commands
+from typing import Any
 
 EXAMPLES = """
   hyperadam report
@@ -33,11 +19,8 @@ tables agree. Nothing is trained: it takes seconds.
 """
 
 
-def add(commands: Commands) -> None:
+def add(parser: argparse.ArgumentParser) -> None:
     """Describe the command."""
-    parser = common.add_parser(
-        commands, "report", "write tables, figures, and one page beside the paper's", EXAMPLES
-    )
     parser.add_argument(
         "--results",
         type=Path,
@@ -59,11 +42,19 @@ def add(commands: Commands) -> None:
         metavar="FILE",
         help="Markdown files: write the numbers that they quote anew",
     )
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> None:
     """Collect, judge, write, and say what is there."""
+    from hyperadam.experiments.jobs import Failure
+    from hyperadam.experiments.paper.runner import Place, load
+    from hyperadam.experiments.paper.specs import EXPERIMENTS
+    from hyperadam.files import write_atomically
+    from hyperadam.report.experiment import write_experiment
+    from hyperadam.report.paper import document
+    from hyperadam.report.quotes import Numbers, refresh
+    from hyperadam.report.render import page
+
     folder, out = options.results, options.out or options.results / "report.html"
     place = Place(folder, options.quick)
     found = [
@@ -102,6 +93,9 @@ def run(options: argparse.Namespace) -> None:
 
 def _suite(options: argparse.Namespace, folder: Path) -> dict[str, Any] | None:
     """The suite's section; if it cannot be made, that is told, and the page is made without it."""
+    from hyperadam.experiments.jobs import Failure
+    from hyperadam.report.suite import write_suite
+
     try:
         return write_suite(folder)
     except ValueError as error:

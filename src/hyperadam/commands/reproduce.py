@@ -7,9 +7,9 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from hyperadam.commands import common
+from hyperadam.commands import common, flags, terminal
 from hyperadam.experiments.jobs import Failure
 from hyperadam.experiments.paper import timing
 from hyperadam.experiments.paper.experiment import Experiment, resolve
@@ -28,9 +28,6 @@ from hyperadam.experiments.paper.variants import VARIANTS
 from hyperadam.files import Lock
 from hyperadam.report.experiment import write_experiment
 
-if TYPE_CHECKING:
-    from hyperadam.commands.common import Commands
-
 EXAMPLES = """
   hyperadam reproduce all --quick
   hyperadam reproduce activations lstm
@@ -44,27 +41,26 @@ again. `hyperadam tune --all` finds the learning rates of the hand-made optimize
 """
 
 
-def add(commands: Commands) -> None:
+def add(parser: argparse.ArgumentParser) -> None:
     """Describe the command."""
-    parser = common.add_parser(commands, "reproduce", "compute the paper's experiments", EXAMPLES)
     parser.add_argument(
         "names", nargs="+", metavar="NAME", help=f"all, or some of {', '.join(EXPERIMENTS)}"
     )
     parser.add_argument(
         "--runs",
-        type=common.positive,
+        type=flags.positive,
         metavar="N",
         help="runs of each cell (default: the experiment's own)",
     )
     parser.add_argument(
         "--optimizers",
-        type=common.names,
+        type=flags.names,
         metavar="NAMES",
         help="compute these alone now, names with commas between them (default: all)",
     )
     parser.add_argument(
         "--tasks",
-        type=common.names,
+        type=flags.names,
         metavar="NAMES",
         help="on these tasks alone (default: all of them)",
     )
@@ -77,11 +73,11 @@ def add(commands: Commands) -> None:
         help="where results go (default %(default)s)",
     )
     parser.add_argument(
-        "--threads", type=common.positive, metavar="N", help="threads of each job (default 1)"
+        "--threads", type=flags.positive, metavar="N", help="threads of each job (default 1)"
     )
-    common.add_job_options(parser)
-    common.add_import_option(parser)
-    parser.set_defaults(run=run)
+    flags.add_job_options(parser)
+    flags.add_import_option(parser)
+    parser.set_defaults(resumes=True)
 
 
 def run(options: argparse.Namespace) -> None:
@@ -171,7 +167,7 @@ def measure_time(experiment: Experiment, place: Place, runs: int | None = None) 
     if not timing.is_measured(
         place.time, timing.settings(specs, experiment.timed, curves, place.quick)
     ):
-        line = common.ProgressLine()
+        line = terminal.ProgressLine()
         try:
             timing.measure(
                 specs,

@@ -6,16 +6,12 @@ import argparse
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from hyperadam.commands import common
+from hyperadam.commands import common, flags, terminal
 from hyperadam.experiments.suite import rivals, runs, timing
 from hyperadam.experiments.suite import tasks as suite_tasks
 from hyperadam.experiments.suite.files import Folder
 from hyperadam.report.suite import Grid, write_suite
-
-if TYPE_CHECKING:
-    from hyperadam.commands.common import Commands
 
 EXAMPLES = """
   hyperadam suite --list                                          tasks, optimizers, and how much is computed
@@ -35,32 +31,29 @@ The score of a run is the training loss of its final weights, on fixed batches t
 """
 
 
-def add(commands: Commands) -> None:
+def add(parser: argparse.ArgumentParser) -> None:
     """Describe the command."""
-    parser = common.add_parser(
-        commands, "suite", "compare optimizers on networks as people build them", EXAMPLES
-    )
     parser.add_argument(
         "--tasks",
-        type=common.names,
+        type=flags.names,
         metavar="NAMES",
         help="tasks with commas between (default: all)",
     )
     parser.add_argument(
         "--optimizers",
-        type=common.names,
+        type=flags.names,
         metavar="NAMES",
         help="optimizers (default: all there are)",
     )
     parser.add_argument(
         "--steps",
-        type=lambda text: [common.positive(part) for part in common.names(text)],
+        type=lambda text: [flags.positive(part) for part in flags.names(text)],
         metavar="NUMBERS",
         help="horizons, of those that a task has (default: all)",
     )
     parser.add_argument(
         "--seeds",
-        type=common.positive,
+        type=flags.positive,
         default=len(runs.SEEDS),
         metavar="N",
         help="reported runs, with seeds from 0 up (default %(default)s)",
@@ -83,7 +76,7 @@ def add(commands: Commands) -> None:
     parser.add_argument(
         "--report", action="store_true", help="write tables and figures, and no more"
     )
-    parser.set_defaults(run=run, module=None, threads=1)
+    parser.set_defaults(module=None, threads=1, resumes=True)
 
 
 def run(options: argparse.Namespace) -> None:
@@ -109,19 +102,14 @@ def run(options: argparse.Namespace) -> None:
         if grid.rows:
             show_grid(grid)
     print(f"\ntables   {options.out / 'table.md'}, {options.out / 'table.csv'}")
-    print(
-        f"figures  {', '.join(str(f.path) for f in made['figures']) or 'none: they need matplotlib'}"
-    )
+    print(f"figures  {', '.join(str(f.path) for f in made['figures']) or common.NO_FIGURE}")
     print("page     hyperadam report puts it on the page of all results")
 
 
 def show_grid(grid: Grid) -> None:
     """A table on the terminal."""
     print(f"\n{grid.title}")
-    lines = [grid.header, *grid.rows]
-    widths = [max(len(cell) for cell in column) for column in zip(*lines, strict=True)]
-    for line in lines:
-        print("  ".join(f"{c:{w}}" for c, w in zip(line, widths, strict=True)).rstrip())
+    terminal.show_table(grid.rows, grid.header)
 
 
 def compute(options: argparse.Namespace, folder: Folder) -> None:
@@ -139,7 +127,7 @@ def compute(options: argparse.Namespace, folder: Folder) -> None:
     for number, job in enumerate(left, 1):
 
         def progress(text: str, share: float = (number - 1) / len(left)) -> None:
-            print(f"{share:4.0%}  {common.clock(time.monotonic() - began)}  {text}", flush=True)
+            print(f"{share:4.0%}  {terminal.clock(time.monotonic() - began)}  {text}", flush=True)
 
         runs.complete(job, folder, seeds, progress)
 

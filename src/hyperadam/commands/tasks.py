@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
 
-from hyperadam import tasks
-from hyperadam.commands import common
-
-if TYPE_CHECKING:
-    from hyperadam.commands.common import Commands
+from hyperadam.commands import flags
 
 EXAMPLES = """
   hyperadam tasks
@@ -17,24 +12,25 @@ EXAMPLES = """
 """
 
 
-def add(commands: Commands) -> None:
+def add(parser: argparse.ArgumentParser) -> None:
     """Describe the command."""
-    parser = common.add_parser(commands, "tasks", "list the tasks", EXAMPLES)
-    common.add_import_option(parser)
-    parser.set_defaults(run=run)
+    flags.add_import_option(parser)
 
 
 def run(options: argparse.Namespace) -> None:
     """Print names, sizes and what they are."""
-    common.prepare(options)
-    width = max(map(len, tasks.names()))
-    for name in tasks.names():
-        task = tasks.get(name)
-        print(f"{name:{width}}  {task.p:>9,}  {task.title}")
+    from hyperadam import tasks
+    from hyperadam.commands import terminal
+    from hyperadam.commands.user_code import import_module
+
+    if options.module:
+        import_module(options.module)
+    found = [(name, tasks.get(name)) for name in tasks.names()]
+    rows = [(name, f"{task.p:,}", task.title) for name, task in found]
+    terminal.show_table(rows, ("task", "parameters", "what it is"), right=[1])
     print(
-        "\nThe number is that of the learner's parameters. Others of the same kind have names too:"
+        "\nThere are others, with names of these forms: one of those in braces, and perhaps what "
+        "stands in brackets."
     )
-    print(
-        "mnist-mlp-2x50-tanh, cifar10-mlp, mnist14-cnn1, cifar10-cnn1-bn-dropout, "
-        "sine-lstm-3-small-noise, …"
-    )
+    for form in tasks.FORMS:
+        print(f"  {form}")

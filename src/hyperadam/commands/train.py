@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
 
-from hyperadam.commands import common
-
-if TYPE_CHECKING:
-    from hyperadam.commands.common import Commands
+from hyperadam.commands import flags
 
 EXAMPLES = """
   hyperadam train mnist-mlp
@@ -17,11 +13,8 @@ EXAMPLES = """
 """
 
 
-def add(commands: Commands) -> None:
+def add(parser: argparse.ArgumentParser) -> None:
     """Describe the command."""
-    parser = common.add_parser(
-        commands, "train", "train a task from many seeds at once and show how it went", EXAMPLES
-    )
     parser.add_argument(
         "task", metavar="TASK", help="the name of a task (hyperadam tasks lists them)"
     )
@@ -31,15 +24,17 @@ def add(commands: Commands) -> None:
         metavar="NAME",
         help="adam, adam@0.01, hyperadam, a weight file … (default %(default)s)",
     )
-    common.add_run_options(parser, out="results/train")
-    common.add_compare_options(parser)
-    parser.set_defaults(run=run, against="adam")
+    flags.add_run_options(parser, out="results/train")
+    flags.add_compare_options(parser)
+    parser.set_defaults(against=None, resumes=True)
 
 
 def run(options: argparse.Namespace) -> None:
     """Train, print, write."""
+    from hyperadam.commands import common
+
     common.prepare(options)
-    title = f"{options.task} with {common.shown(options.optimizer)}"
-    command = f"hyperadam train {options.task} --optimizer {common.shown(options.optimizer)}"
-    command += common.run_flags(options)
+    title = f"{options.task} with {flags.shown(options.optimizer)}"
+    command = f"hyperadam train {options.task} --optimizer {flags.shown(options.optimizer)}"
+    command += flags.run_flags(options)
     common.run_and_report(options, [options.task], [options.optimizer], title, command)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
 
-from hyperadam.commands import common
+from hyperadam.commands import common, flags, terminal
 from hyperadam.experiments import (
     BASELINES,
     FIRST_SEED,
@@ -22,9 +21,6 @@ from hyperadam.experiments.paper.specs import EXPERIMENTS
 from hyperadam.experiments.tuning.bulk import tuning_jobs
 from hyperadam.files import Lock
 
-if TYPE_CHECKING:
-    from hyperadam.commands.common import Commands
-
 EXAMPLES = """
   hyperadam tune mnist-mlp
   hyperadam tune mnist-mlp sine-lstm --optimizers adam,sgd --steps 100 --runs 20
@@ -38,25 +34,22 @@ reproduce` need, with runs and steps of its own. What is stored stays.
 """
 
 
-def add(commands: Commands) -> None:
+def add(parser: argparse.ArgumentParser) -> None:
     """Describe the command."""
-    parser = common.add_parser(
-        commands, "tune", "find learning rates on a grid and store them", EXAMPLES
-    )
     parser.add_argument(
         "tasks", nargs="*", metavar="TASK", help="names of tasks (hyperadam tasks lists them)"
     )
     parser.add_argument("--all", action="store_true", help="all that the experiments need")
     parser.add_argument(
         "--optimizers",
-        type=common.names,
+        type=flags.names,
         default=list(BASELINES),
         metavar="NAMES",
         help=f"names with commas between them (default {','.join(BASELINES)})",
     )
-    common.add_run_options(parser, out=str(TUNING), seed=FIRST_SEED)
-    common.add_job_options(parser)
-    parser.set_defaults(run=run)
+    flags.add_run_options(parser, out=str(TUNING), seed=FIRST_SEED)
+    flags.add_job_options(parser)
+    parser.set_defaults(resumes=True)
 
 
 def run(options: argparse.Namespace) -> None:
@@ -74,9 +67,9 @@ def run(options: argparse.Namespace) -> None:
 def run_some(options: argparse.Namespace) -> None:
     """Tune the tasks that are named, pair by pair, a line for each."""
     grid(
-        options.tasks, options.optimizers, common.seeds(options), options.steps
+        options.tasks, options.optimizers, flags.seeds(options), options.steps
     )  # refuses bad names before anything starts
-    store, line = Store(options.out / "cells"), common.ProgressLine()
+    store, line = Store(options.out / "cells"), terminal.ProgressLine()
     for task in dict.fromkeys(options.tasks):
         for optimizer in options.optimizers:
 
@@ -88,7 +81,7 @@ def run_some(options: argparse.Namespace) -> None:
                     *(
                         task,
                         find(optimizer, task, options.steps),
-                        common.seeds(options),
+                        flags.seeds(options),
                         options.steps,
                         store,
                     ),

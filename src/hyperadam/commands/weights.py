@@ -8,16 +8,6 @@ import json
 import re
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-from hyperadam.commands import common
-from hyperadam.experiments import BASELINES, weights_sha256
-from hyperadam.files import write_atomically
-from hyperadam.weights import list_weights, load_rule
-from hyperadam.weights.loader import SHIPPED, SUFFIX
-
-if TYPE_CHECKING:
-    from hyperadam.commands.common import Commands
 
 EXAMPLES = """
   hyperadam weights list
@@ -31,21 +21,14 @@ it says of where it comes from: from then on its name is one of `hyperadam weigh
 """
 
 
-def add(commands: Commands) -> None:
+def add(parser: argparse.ArgumentParser) -> None:
     """Describe the command."""
-    parser = common.add_parser(
-        commands,
-        "weights",
-        "list the shipped weights, show where some come from, or ship more",
-        EXAMPLES,
-    )
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    actions.add_parser("list", help="list the shipped weights").set_defaults(run=list_all)
+    actions.add_parser("list", help="list the shipped weights")
     show = actions.add_parser("show", help="show a rule's configuration and provenance")
     show.add_argument(
         "name", metavar="NAME", help="a shipped name or a path to a .safetensors file"
     )
-    show.set_defaults(run=show_one)
     ship = actions.add_parser("ship", help="put a weight file into the package under a name")
     ship.add_argument("file", type=Path, metavar="FILE", help="best.safetensors of a meta-training")
     ship.add_argument("name", metavar="NAME", help="what it will be called")
@@ -53,18 +36,28 @@ def add(commands: Commands) -> None:
     ship.add_argument(
         "--replace", action="store_true", help="even if there are weights of that name"
     )
-    ship.set_defaults(run=ship_one)
+
+
+def run(options: argparse.Namespace) -> None:
+    """List, show or ship."""
+    {"list": list_all, "show": show_one, "ship": ship_one}[options.action](options)
 
 
 def list_all(options: argparse.Namespace) -> None:
     """A line for each name."""
-    for name in list_weights():
-        rule = load_rule(name)
-        print(f"{name:16}  {rule.kind:10}  {rule.provenance.get('what', '')}")
+    from hyperadam.commands import terminal
+    from hyperadam.weights import list_weights, load_rule
+
+    rules = [(name, load_rule(name)) for name in list_weights()]
+    rows = [(name, rule.kind, rule.provenance.get("what", "")) for name, rule in rules]
+    terminal.show_table(rows, ("weights", "rule", "what they are"))
 
 
 def show_one(options: argparse.Namespace) -> None:
     """Everything that is known about a weight file."""
+    from hyperadam.experiments import weights_sha256
+    from hyperadam.weights import load_rule
+
     rule = load_rule(options.name)
     known = {
         "rule": rule.kind,
@@ -79,12 +72,16 @@ def show_one(options: argparse.Namespace) -> None:
 
 def ship_one(options: argparse.Namespace) -> None:
     """Copy a weight file into the package, once it is sure that it says where it comes from."""
+    from hyperadam.experiments import BASELINES, weights_sha256
+    from hyperadam.files import write_atomically
+    from hyperadam.weights import load_rule
+    from hyperadam.weights.loader import SHIPPED, SUFFIX
+
     name, target = options.name, SHIPPED / f"{options.name}{SUFFIX}"
     if not re.fullmatch(r"[a-z][a-z0-9-]*", name) or name in BASELINES:
         raise ValueError(
             f"NAME: {name!r} cannot be the name of weights, expected lower-case letters, digits "
-            "and -, "
-            f"and none of {', '.join(BASELINES)}"
+            f"and -, and none of {', '.join(BASELINES)}"
         )
     if target.exists() and not options.replace:
         raise ValueError(
@@ -94,8 +91,7 @@ def ship_one(options: argparse.Namespace) -> None:
     if missing := [entry for entry in ("made_by", "settings") if entry not in rule.provenance]:
         raise ValueError(
             f"{options.file} does not say where it comes from: its provenance has no "
-            f"{missing[0]!r}; "
-            "expected a file that `hyperadam meta-train` wrote"
+            f"{missing[0]!r}; expected a file that `hyperadam meta-train` wrote"
         )
     if options.what:
         rule.provenance["what"] = " ".join(options.what.split())

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 from dataclasses import dataclass
 
 from hyperadam.data.formats import CSV, IDX, RECORDS, DataError, Format
 from hyperadam.data.sources import Download, Package, Source
+from hyperadam.unknown import unknown
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,8 +133,7 @@ def names() -> tuple[str, ...]:
 
 
 def find(name: str) -> Spec:
-    """The dataset of that name; an unknown name's error lists the near ones."""
+    """The dataset of that name."""
     if name not in SPECS:
-        near = difflib.get_close_matches(name, SPECS) or list(SPECS)
-        raise DataError(f"no dataset is called {name!r}; did you mean {' or '.join(near)}?")
+        raise DataError(unknown("dataset", name, SPECS))
     return SPECS[name]

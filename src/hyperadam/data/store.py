@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from filelock import FileLock, Timeout
+from platformdirs import user_cache_path
 from torch import Tensor
 
 from hyperadam.data import catalog
@@ -46,12 +47,10 @@ class Status(NamedTuple):
 
 
 def cache_dir() -> Path:
-    """Where datasets are kept: ``$HYPERADAM_DATA``, else ``hyperadam`` in ``$XDG_CACHE_HOME`` or ``~/.cache``."""
+    """Where datasets are kept: ``$HYPERADAM_DATA``, else ``hyperadam`` among the user's caches (``~/.cache`` on Linux)."""
     if named := os.environ.get("HYPERADAM_DATA"):
         return Path(named).expanduser().absolute()
-    return (
-        Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser().absolute() / "hyperadam"
-    )
+    return user_cache_path("hyperadam", appauthor=False)
 
 
 def load(name: str, root: str | Path | None = None) -> Dataset:
@@ -105,7 +104,9 @@ def verify(name: str) -> Path:
     """Check a cached dataset against its checksum and return its file, or raise :class:`DataError`."""
     found = status(name)
     if found.state != "verified":
-        raise DataError(f"{name} is {found.state} in {found.path}: fetch it")
+        raise DataError(
+            f"{name} is {found.state} in {found.path}: `hyperadam data fetch {name}` fetches it"
+        )
     return found.path
 
 
@@ -232,8 +233,8 @@ def _from_sources(spec: Spec, path: Path, folder: Path, progress: Progress) -> b
             shutil.rmtree(place, ignore_errors=True)
     wanted = [" ".join(source.files) for source in spec.sources]
     raise DataError(
-        f"cannot get {spec.name} ({'; '.join(failures)}). Put {' or '.join(dict.fromkeys(wanted))} in a folder and name it as "
-        f"root, or set HYPERADAM_DATA to a cache that has {path.name}"
+        f"cannot get {spec.name} ({'; '.join(failures)}). Put {' or '.join(dict.fromkeys(wanted))} in a folder and give it: "
+        f"`hyperadam data fetch {spec.name} --from FOLDER`, or root= in Python. Or set HYPERADAM_DATA to a cache that has {path.name}"
     )
 
 

@@ -133,7 +133,7 @@ class Kernel:
     @torch.no_grad()
     def sums(self, batch: Any, earlier: Sums) -> Tensor:
         """The next round's sums of squares over all parts, ``(runs, columns)`` in float64."""
-        with self._full_precision():
+        with self.full_precision():
             shares = [
                 self.rule.column_sums(g, state, earlier) for _, _, _, g, state in self._tiles(batch)
             ]
@@ -161,7 +161,7 @@ class Kernel:
 
     def _updated(self, g: Tensor, state: Any, sums: Sums) -> tuple[Tensor, Any]:
         """The rule's update and new state on a tile."""
-        with self._full_precision():
+        with self.full_precision():
             if self.rule.rounds or len(g) == 1:
                 return self._forward(g, state, sums)
             # torch multiplies several matrices in another order than one: without norms a run is
@@ -173,7 +173,7 @@ class Kernel:
         updates, states = zip(*runs, strict=True)
         return torch.cat(updates), self.rule.State(*map(torch.cat, zip(*states, strict=True)))
 
-    def _full_precision(self) -> AbstractContextManager[Any]:
+    def full_precision(self) -> AbstractContextManager[Any]:
         """Where a user's autocast does not reach: it would round the rule's products."""
         device = self.device.type
         on = torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)

@@ -58,7 +58,7 @@ class TensorKernel(Kernel):
         for number, here, part, g, tile in self._tiles(batch):
             motion = motions[number]
             control = Control(*(x[number].to(self.dtype) for x in controls))
-            with self._full_precision():
+            with self.full_precision():
                 update, new = self.rule(g, tile, control)
             for field, (old, value) in enumerate(zip(part.state, new, strict=True)):
                 store(old[..., here], value, motion.seed + 31 * field + 1009 * here.start)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -10,6 +9,7 @@ import torch
 
 from hyperadam.meta import checks
 from hyperadam.rules import RULES, HyperAdam2Rule, HyperAdamRule, UpdateRule
+from hyperadam.unknown import unknown
 
 #: The mixture that HyperAdam2 starts from, the best fixed one of those tried on the family: weights of (β, γ), and the
 #: logarithm of the step.
@@ -186,8 +186,7 @@ PRESETS: dict[str, Settings] = {
 
 
 def preset(name: str) -> Settings:
-    """The preset of that name; an unknown name's error lists the near ones."""
+    """The preset of that name."""
     if name not in PRESETS:
-        near = difflib.get_close_matches(name, PRESETS, n=3) or list(PRESETS)
-        raise ValueError(f"no preset is called {name!r}; there are {', '.join(near)}")
+        raise ValueError(unknown("preset", name, PRESETS))
     return PRESETS[name]

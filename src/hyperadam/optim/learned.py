@@ -17,6 +17,7 @@ from torch.optim.optimizer import Optimizer, ParamsT, StateDict
 from hyperadam.kernels import Motion, Part
 from hyperadam.optim.checkpoint import check_groups, loaded_state, new_state, used_state
 from hyperadam.optim.devices import Kernels
+from hyperadam.optim.diagnostics import diagnose, flattened
 from hyperadam.optim.memory import MEMORY, check_whole, new_memories
 from hyperadam.optim.options import (
     Weights,
@@ -315,6 +316,29 @@ class LearnedOptimizer(Optimizer):
                 self._found = find_ranks(self, self._params(), self._process_group)
             self._ranks_known = True
         return self._found
+
+    # Looking inside -----------------------------------------------------------------------------
+
+    @_disable_dynamo
+    def diagnostics(self, flat: bool = False) -> dict[str, Any]:
+        """What the next step will do with the gradients that are there, in plain numbers.
+
+        Call it between ``backward()`` and ``step()``. By tensor, under its name if the optimizer
+        was given ``named_parameters()``, else under its number: ``size``, ``step``, ``lr``,
+        ``pace``, ``gradient_norm``, ``weight_rms``, ``update_rms``, ``effective_step`` (the root
+        mean square of the update over that of the weights), ``direction_rms`` (of the rule's
+        output); and what the rule has to tell, in lists with a number for each candidate: see
+        docs/inside.md.
+
+        Nothing changes: state, parameters and random numbers are as before. It costs about a step
+        in plain torch. Ranks that step together must call it together, and all get the numbers of
+        whole tensors.
+
+        Args:
+            flat: one dict of floats, ``tensor/what`` or ``tensor/what/candidate``, for loggers.
+        """
+        told = diagnose(self)
+        return flattened(told) if flat else told
 
     # Checkpoints ------------------------------------------------------------------------------
 

@@ -83,6 +83,13 @@ class UpdateRule(nn.Module, Generic[StateT]):
         """One step: ``(update (..., p), new state)``. ``sums`` are whole-vector totals; ``None``: ``grad`` is whole."""
         raise NotImplementedError
 
+    def look(
+        self, grad: Tensor, state: StateT, sums: Sums | None = None
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """The update of :meth:`forward`, and what people may want to see of how it came about: by name, each
+        ``(..., rows, p)``. Nothing of it is kept."""
+        return self(grad, state, sums)[0], {}
+
     def pace(self, step: int, total: int | None = None) -> float:
         """The share of ``lr`` that is taken at ``step``, counted from 1, of ``total`` steps if that is known."""
         return pace(step, total, self.warmup)

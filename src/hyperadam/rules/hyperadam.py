@@ -136,6 +136,18 @@ class HyperAdamRule(UpdateRule[HyperAdamState]):
         d = (weight_field * moment_field).sum(-2)  # line 18
         return d, HyperAdamState(m, v, beta_hat, gamma_hat, s, c)
 
+    def look(
+        self, grad: Tensor, state: HyperAdamState, sums: Sums | None = None
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """The update, and of each candidate β, γ, its place in the moment field, and its weight ρ."""
+        if sums is None:
+            sums = self.total_sums(lambda earlier: self.column_sums(grad, state, earlier))
+        d, (m, v, beta_hat, gamma_hat, s, _) = self(grad, state, sums)
+        beta, gamma = self.decay_rates(state.m, s, sums)
+        moment = m / beta_hat / torch.sqrt(v / gamma_hat + EPSILON)
+        rho = elu(self.theta_q @ s + self.b_q)
+        return d, {"beta": beta, "gamma": gamma, "moment": moment, "rho": rho}
+
     def state_fault(self, state: HyperAdamState, steps: int) -> Fault | None:
         m, v, beta_hat, gamma_hat, s, c = state
         gamma_max = ALMOST_ONE if self.decay_bound is None else GAMMA_MAX

@@ -147,6 +147,20 @@ class HyperAdam2Rule(UpdateRule[HyperAdam2State]):
         self, grad: Tensor, state: HyperAdam2State, sums: Sums | None = None
     ) -> tuple[Tensor, HyperAdam2State]:
         """One step for some coordinates of a tensor; ``sums`` is the tensor's :class:`Control`."""
+        weight_field, moment_field, new = self.fields(grad, state, sums)
+        return (weight_field * moment_field).sum(-2), new
+
+    def look(
+        self, grad: Tensor, state: HyperAdam2State, sums: Sums | None = None
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """The update, and of each candidate its place in the moment field and its weight ρ."""
+        rho, moment, _ = self.fields(grad, state, sums)
+        return (rho * moment).sum(-2), {"moment": moment, "rho": rho}
+
+    def fields(
+        self, grad: Tensor, state: HyperAdam2State, sums: Sums | None
+    ) -> tuple[Tensor, Tensor, HyperAdam2State]:
+        """The weight field and the moment field, each ``(..., J, n)``, and the new state."""
         if not isinstance(sums, Control):
             raise TypeError(f"sums must be the tensor's Control, got {type(sums).__name__}")
         m, v = self.moments(grad, state)
@@ -159,7 +173,7 @@ class HyperAdam2Rule(UpdateRule[HyperAdam2State]):
         weight_field = sums.rho.unsqueeze(-1) + self.coordinate_weights(
             m_tilde * r[..., -1:, :], v_tilde
         )
-        return (weight_field * moment_field).sum(-2), HyperAdam2State(m, v)
+        return weight_field, moment_field, HyperAdam2State(m, v)
 
     @property
     def fastest_is_gradient(self) -> bool:
@@ -202,13 +216,27 @@ class HyperAdam2Rule(UpdateRule[HyperAdam2State]):
         """The TensorCell of many tensors at once: ``memory (..., K)`` and the :meth:`facts` of each,
         ``(..., facts)``, to what all coordinates of a tensor share."""
         known, floor, width, _, _, beta_hat, gamma_hat = self._unpack_facts(facts)
-        h = torch.tanh(self.theta_1 @ self.features(memory, facts).unsqueeze(-1) + self.b_1)
-        log_step = self.log_step + LARGEST_LOG_STEP * torch.tanh(self.theta_a @ h)
-        rho = (self.rho + self._reach(h) * torch.tanh(self.theta_rho @ h)).squeeze(-1)
+        log_step, rho = self.tensor_cell(self.features(memory, facts))
         counted = counted_size(memory[..., :1], floor, known[..., VECTOR : VECTOR + 1] > 0)
         scale = (counted / USUAL_SIZE * width).squeeze(-1)
-        size = torch.exp(log_step[..., 0, 0]) * scale.to(rho.dtype)
+        size = torch.exp(log_step) * scale.to(rho.dtype)
         return Control(size, rho, beta_hat.to(rho.dtype), gamma_hat.to(rho.dtype))
+
+    def tensor_cell(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        """The log step size ``(...)`` and the weights ρ ``(..., J)`` of tensors with these features."""
+        h = torch.tanh(self.theta_1 @ features.unsqueeze(-1) + self.b_1)
+        log_step = self.log_step + LARGEST_LOG_STEP * torch.tanh(self.theta_a @ h)
+        rho = self.rho + self._reach(h) * torch.tanh(self.theta_rho @ h)
+        return log_step[..., 0, 0], rho.squeeze(-1)
+
+    def look_at_tensor(self, memory: Tensor, stage: Stage) -> dict[str, Tensor]:
+        """What people may want to see of the TensorCell, for ``memory (..., K)``: the log step size
+        ``(...)``, its weights ρ ``(..., J)``, and the signal-to-noise ratio of each β, the mean of m̂²
+        over that of v̂, as the last step left it: ``(..., betas)``, all 1 before the first."""
+        features = self.features(memory, _numbers(self.facts(stage), memory))
+        log_step, rho = self.tensor_cell(features)
+        measured = features[..., -len(self.betas) - 1 : -1]
+        return {"log_step": log_step, "tensor_rho": rho, "signal_to_noise": torch.exp(3 * measured)}
 
     def features(self, memory: Tensor, facts: Tensor) -> Tensor:
         """What the TensorCell sees, ``(..., features)``: the tensor's size and growth, its shape and

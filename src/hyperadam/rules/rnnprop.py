@@ -90,3 +90,11 @@ class RNNpropRule(UpdateRule[RNNpropState]):
         s2, c2 = self.lstm2(s1, state.s2, state.c2)
         d = torch.tanh(self.theta_q @ s2 + self.b_q).squeeze(-2)
         return d, RNNpropState(m, v, beta_hat, s1, c1, s2, c2)
+
+    def look(
+        self, grad: Tensor, state: RNNpropState, sums: Sums | None = None
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """The update, and the Adam that the LSTM sees."""
+        d, new = self(grad, state, sums)
+        scale = torch.sqrt((new.v / new.beta_hat).clamp(min=FLOOR)) + self.epsilon
+        return d, {"moment": new.m / new.beta_hat / scale}

@@ -3,10 +3,11 @@
 from hyperadam.tasks.base import Metrics, Task
 from hyperadam.tasks.images import Classification, ImageBatch
 from hyperadam.tasks.modules import ModuleTask, examples, windows
-from hyperadam.tasks.registry import get, names, register
+from hyperadam.tasks.registry import FORMS, get, names, register
 from hyperadam.tasks.sine import SineBatch, SinePrediction
 
 __all__ = [
+    "FORMS",
     "Classification",
     "ImageBatch",
     "Metrics",

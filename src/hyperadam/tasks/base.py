@@ -36,6 +36,13 @@ class Task(ABC, Generic[BatchT]):
     generator's past: a run is the same alone or among a hundred others, and a stopped one resumes anywhere. The first
     dimension of every tensor is the run. A task of one's own is a subclass with a ``batch`` and ``losses``::
 
+        from torch import Tensor
+
+        from hyperadam import tasks
+        from hyperadam.data import draws
+        from hyperadam.data.draws import Seeds, Steps
+        from hyperadam.tasks import Task
+
         class NoisyBowl(Task[tuple[Tensor]]):
             title = "a bowl whose bottom moves"
 

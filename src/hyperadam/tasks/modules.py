@@ -26,6 +26,14 @@ class ModuleTask(Task[Batch]):
     It has two lives. :meth:`module` gives a real module to train with any ``torch.optim`` optimizer, one run at a time.
     The flat interface of :class:`Task` runs the same module on slices of a vector, for rules and steppers::
 
+        import torch
+        from torch import nn
+        from torch.nn.functional import mse_loss
+
+        from hyperadam.tasks import ModuleTask, examples
+
+        x = torch.randn(512, 10)
+        y = torch.sin(x[:, :1])
         task = ModuleTask(
             make=lambda: nn.Sequential(nn.Linear(10, 32), nn.ReLU(), nn.Linear(32, 1)),
             loss=lambda module, batch: mse_loss(module(batch[0]), batch[1]),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 import re
 from collections.abc import Callable
@@ -12,6 +11,7 @@ from hyperadam.tasks.base import Task
 from hyperadam.tasks.images import Classification, image_shape
 from hyperadam.tasks.learners import ACTIVATIONS, CNN, LSTM, MLP
 from hyperadam.tasks.sine import SinePrediction
+from hyperadam.unknown import unknown
 
 Factory = Callable[[], Task[Any]]
 
@@ -28,6 +28,13 @@ _MLP = re.compile(
 )
 _CNN = re.compile(rf"({'|'.join(_VIEWS)})-(cnn1|cnn2)(-bn)?(-dropout)?")
 _SINE = re.compile(r"sine-lstm(?:-([1-9]\d*))?(-small-noise)?")
+
+#: What names may be like: one of those in braces; what stands in brackets may be left out.
+FORMS = (
+    f"{{{','.join(_VIEWS)}}}-mlp[-DEPTHxWIDTH][-{{{','.join(ACTIVATIONS)}}}]",
+    f"{{{','.join(_VIEWS)}}}-{{{','.join(_LAYERS)}}}[-bn][-dropout]",
+    "sine-lstm[-LAYERS][-small-noise]",
+)
 
 _PAPER = (
     "mnist-mlp",
@@ -54,12 +61,11 @@ def names() -> tuple[str, ...]:
 
 
 def get(name: str) -> Task[Any]:
-    """The task of that name; an unknown name's error lists the near ones."""
+    """The task of that name."""
     task = _REGISTERED[name]() if name in _REGISTERED else _build(name)
     if task is None:
-        near = difflib.get_close_matches(name, names(), n=5, cutoff=0.5)
-        hint = f"did you mean {', '.join(near)}?" if near else f"there are {', '.join(names())}"
-        raise ValueError(f"no task is called {name!r}; {hint}")
+        forms = f"and others of the forms {', '.join(FORMS)}"
+        raise ValueError(unknown("task", name, names(), forms))
     return task
 
 

@@ -26,6 +26,7 @@ RATES = {
     "adadelta": 3.0,
     "rmsprop": 0.02,
     "adam": 0.03,
+    "adamw": 0.03,
 }
 
 
@@ -137,7 +138,7 @@ def tensorflow(name: str, lr: float, w: np.ndarray, grads: list[np.ndarray]) -> 
     return w
 
 
-@pytest.mark.parametrize("name", RATES)
+@pytest.mark.parametrize("name", BASELINES)
 def test_baselines_do_what_tensorflow_does(name: str) -> None:
     start, grads = problem()
     ours = steps(spec(name), start, grads)
@@ -152,7 +153,10 @@ def test_baselines_do_what_tensorflow_does(name: str) -> None:
     )
 
 
-@pytest.mark.parametrize(("name", "kind"), [("sgd", torch.optim.SGD), ("adam", torch.optim.Adam)])
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("sgd", torch.optim.SGD), ("adam", torch.optim.Adam), ("adamw", torch.optim.AdamW)],
+)
 def test_baselines_are_torchs(name: str, kind: Any) -> None:
     start, grads = problem()
     parameter = nn.Parameter(start[2].clone())
@@ -238,6 +242,9 @@ def test_a_rule_is_not_changed_and_not_shared() -> None:
 def test_names_and_rates(tmp_path: Path) -> None:
     assert set(BASELINES) | {"hyperadam", "adam-init"} <= set(names())
     assert (find("hyperadam").lr, find("hyperadam").label) == (0.005, "hyperadam")
+    adamw = find("adamw", "mnist-mlp", 100, tmp_path)
+    assert (adamw.lr, adamw.lr_source) == (0.001, "untuned")
+    assert adamw.settings()["hyperparameters"]["weight_decay"] == 0.01
     other = find("hyperadam@0.002")
     assert (other.name, other.label, other.lr, other.lr_source) == (
         "hyperadam",

@@ -3,11 +3,10 @@ numbers."""
 
 from __future__ import annotations
 
-import difflib
-
 from hyperadam.experiments.paper.experiment import UNTRAINED, Claim, Experiment, Figure
 from hyperadam.experiments.paper.variants import CANDIDATES
 from hyperadam.experiments.training.optimizers import BASELINES
+from hyperadam.unknown import unknown
 
 __all__ = ["EXPERIMENTS", "Claim", "Experiment", "Figure", "find_experiment"]
 
@@ -484,8 +483,7 @@ EXPERIMENTS: dict[str, Experiment] = {experiment.name: experiment for experiment
 
 
 def find_experiment(name: str) -> Experiment:
-    """The experiment of that name; an unknown name's error lists the near ones."""
+    """The experiment of that name."""
     if name not in EXPERIMENTS:
-        near = difflib.get_close_matches(name, EXPERIMENTS, n=3) or list(EXPERIMENTS)
-        raise ValueError(f"no experiment is called {name!r}; there are {', '.join(near)}")
+        raise ValueError(unknown("experiment", name, EXPERIMENTS))
     return EXPERIMENTS[name]

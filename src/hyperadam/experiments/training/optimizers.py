@@ -3,7 +3,6 @@ file, each with its rate."""
 
 from __future__ import annotations
 
-import difflib
 import functools
 import hashlib
 import inspect
@@ -20,6 +19,7 @@ from torch import Tensor
 from hyperadam.experiments.training.rates import Kind, Rate, default_rate
 from hyperadam.experiments.training.steppers import RuleStepper, Stepper, TorchStepper
 from hyperadam.rules import RULES, UpdateRule
+from hyperadam.unknown import unknown
 from hyperadam.weights.loader import SHIPPED, SUFFIX, check_finite, list_weights, load_rule
 
 
@@ -44,6 +44,12 @@ BASELINES: dict[str, Baseline] = {
     # take torch's, from zero
     "rmsprop": Baseline(torch.optim.RMSprop, 0.02, 1, {"alpha": 0.9, "eps": 1e-10}),
     "adam": Baseline(torch.optim.Adam, 0.02, 2, {"betas": (0.9, 0.999), "eps": 1e-8}),
+}
+#: Those, and others that the paper does not have, with torch's own settings.
+HAND_MADE: dict[str, Baseline] = BASELINES | {
+    "adamw": Baseline(
+        torch.optim.AdamW, 0.001, 2, {"betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0.01}
+    ),
 }
 
 
@@ -135,7 +141,7 @@ class OptimizerSpec:
 
 def names() -> tuple[str, ...]:
     """What :func:`find` knows without a path: the hand-made optimizers, then shipped weights."""
-    return (*BASELINES, *list_weights())
+    return (*HAND_MADE, *list_weights())
 
 
 def find(
@@ -160,10 +166,10 @@ def find(
         return OptimizerSpec(optimizer.kind, optimizer.kind, own, rule=optimizer)
     text, lr = _split(optimizer)
     name, suffix = _split_options(text)
-    if name in BASELINES:
+    if name in HAND_MADE:
         if suffix:
             raise ValueError(f"optimizer {optimizer!r}: {suffix} is for learned ones, not {name}")
-        baseline = BASELINES[name]
+        baseline = HAND_MADE[name]
         rate = default_rate(name, task, steps, baseline.start, tuning)
         found = OptimizerSpec(name, name, rate, baseline)
     else:
@@ -234,12 +240,7 @@ def _is_path(name: str) -> bool:
 
 def _load(name: str, relative: bool | None = None) -> UpdateRule[Any]:
     if not _is_path(name) and name not in names() and name not in RULES:
-        near = difflib.get_close_matches(name, [*names(), *RULES], n=3, cutoff=0.5)
-        hint = f"did you mean {' or '.join(dict.fromkeys(near))}? " if near else ""
-        raise ValueError(
-            f"no optimizer is called {name!r}; {hint}there are {', '.join(names())}, and paths to "
-            f"{SUFFIX} files"
-        )
+        raise ValueError(unknown("optimizer", name, names(), f"and paths to {SUFFIX} files"))
     path = Path(name).resolve() if _is_path(name) else SHIPPED / f"{name}{SUFFIX}"
     if not path.is_file():
         return load_rule(name, relative)  # and its error
