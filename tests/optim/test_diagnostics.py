@@ -251,3 +251,30 @@ def test_dtypes_that_a_kernel_does_not_read() -> None:
         opt.step()
     far = moved(params, before)[1]
     assert told["1"]["update_rms"] == pytest.approx(far, rel=1e-3)
+
+
+@pytest.mark.parametrize("parts", [{"lstm": False}, {"lstm": False, "preprocess": False}])
+def test_rules_without_some_of_their_parts(parts: dict[str, bool]) -> None:
+    params = tensors((6, 4), ())
+    opt = HyperAdam(params, weights=lively(HyperAdamRule(candidates=3, **parts)))
+    run(opt, params, range(2))
+    set_grads(params, 2)
+    told = opt.diagnostics()
+    before = [p.detach().clone() for p in params]
+    opt.step()
+    assert told["0"]["update_rms"] == pytest.approx(moved(params, before)[0], rel=1e-4)
+
+
+@pytest.mark.parametrize("kind", [HyperAdam, HyperAdam2])
+def test_a_gradient_that_is_not_finite_is_told_as_such(kind: type[Any]) -> None:
+    params = tensors((6, 4))
+    opt = kind(params)
+    set_grads(params, 0)
+    assert params[0].grad is not None
+    params[0].grad[0, 0] = torch.nan
+    told = opt.diagnostics()["0"]
+    assert all(math.isnan(told[key]) for key in ("gradient_norm", "update_rms", "effective_step"))
+    assert all(map(math.isnan, told["moment_rms"]))
+    if kind is HyperAdam:
+        assert all(map(math.isnan, told["rho_spread"]))
+    assert not opt.state

@@ -23,8 +23,8 @@ from hyperadam.rules.pace import tensor_scale
 #: Of one tensor: numbers by name, or a list of them, one for each candidate.
 Numbers: TypeAlias = dict[str, float | list[float]]
 
-#: What is added up of every tensor: ones, g², w², the update's square, that of the rule's output.
-COLUMNS = 5
+#: What is added up of every tensor: g², w², the update's square, that of the rule's output.
+COLUMNS = 4
 
 
 class Tile(NamedTuple):
@@ -56,7 +56,9 @@ class Seen:
         """This rank's share of it, piece by piece."""
         w, grad = local(self.p).reshape(-1), self.grad.reshape(-1)
         rows = self.rule.state_rows()
-        fields = [local(self.state[name]).reshape(n, -1) for name, n in rows.items() if self.state]
+        fields = [
+            local(self.state[name]).reshape(n, len(w)) for name, n in rows.items() if self.state
+        ]
         width = TILE.get(w.device.type, DEVICE_TILE)
         for start in range(0, len(w), width):
             here = slice(start, start + width)
@@ -74,20 +76,19 @@ class Seen:
         elif rule.memory:
             scale = float(tensor_scale(self._memory()[0].double(), self.p.shape))
         total = torch.zeros(columns(rows), dtype=torch.float64, device=self.grad.device)
-        total[0] = 1.0
         for tile in self.tiles():
             with self.kernel.full_precision():
                 d, look = rule.look(tile.grad, tile.state, sums)
             move = self.lr * self.pace * (scale * d + self.decay * tile.w)
             squares = [_squares(x).view(1) for x in (tile.grad, tile.w, move, d)]
             fields = [f(x) for x in look.values() for f in (_entries, _squares)]
-            total[1:] += torch.cat(squares + fields)
+            total += torch.cat(squares + fields)
         return total
 
     def numbers(self, sums: list[float], rows: dict[str, int]) -> Numbers:
         """What sums over the whole tensor say."""
         size = self.p.numel()
-        _, g2, w2, move2, d2 = sums[:COLUMNS]
+        g2, w2, move2, d2 = sums[:COLUMNS]
         weight, update = math.sqrt(w2 / size), math.sqrt(move2 / size)
         told: Numbers = {
             "size": float(size),
@@ -112,7 +113,7 @@ class Seen:
                 continue
             pairs = zip(means, squares, strict=True)
             told[name] = means
-            told[f"{name}_spread"] = [math.sqrt(max(0.0, x2 - x * x)) for x, x2 in pairs]
+            told[f"{name}_spread"] = [_root(x2 - x * x) for x, x2 in pairs]
         return told
 
     def _memory(self) -> Tensor:
@@ -261,6 +262,11 @@ def _names(optimizer: Any) -> list[str]:
         names += group.get("param_names", numbers)
     twice = {name for name in names if names.count(name) > 1}
     return [f"{name} ({i})" if name in twice else name for i, name in enumerate(names)]
+
+
+def _root(x: float) -> float:
+    """The root of a variance, which rounding may leave below zero; not a number if it is none."""
+    return 0.0 if x < 0 else math.sqrt(x)
 
 
 def _entries(x: Tensor) -> Tensor:
