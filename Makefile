@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 WORKERS := -n auto --maxprocesses 4
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all lint bench sanitize docs clean
+.PHONY: help setup demo test test-all lint bench fuzz sanitize docs clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -41,6 +41,10 @@ test-all: lint ## lint, types and everything, slow tests too
 bench: setup ## measure the step, the meta-gradient and runs together, side by side
 	$(BIN)/python benchmarks/step.py
 	$(BIN)/python benchmarks/tasks.py
+
+INPUTS ?= 100000
+fuzz: setup ## feed every reader with damaged inputs, INPUTS=100000 each
+	$(BIN)/python -m tests.fuzz --inputs $(INPUTS)
 
 sanitize: setup ## the kernel's tests under AddressSanitizer and UndefinedBehaviorSanitizer
 	$(BIN)/python tests/kernels/sanitize.py

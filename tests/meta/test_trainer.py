@@ -13,7 +13,7 @@ import torch
 
 from hyperadam import load_rule
 from hyperadam.data.catalog import MNIST
-from hyperadam.meta import PRESETS, Settings, Trainer, checkpoint, preset
+from hyperadam.meta import PRESETS, Settings, Trainer, preset
 from hyperadam.meta.settings import LATER
 from tests.meta import toys
 
@@ -138,21 +138,6 @@ def test_rollouts_know_their_own_length(tmp_path):
         assert scale.unique().numel() == 2  # the bowl, and what is added to it
     plain = Trainer(SETTINGS, tmp_path / "plain")
     assert {rollout.size(t) for rollout in plain.rollouts for t in (1, 20)} == {0.005}
-
-
-def test_damaged_checkpoint_falls_back_to_the_previous(tmp_path):
-    path = tmp_path / "c.pt"
-    checkpoint.save(path, {"x": torch.ones(3), "n": 1})
-    checkpoint.save(path, {"x": torch.zeros(3), "n": 2})
-    assert [content["n"] for content in checkpoint.load(path)] == [2, 1]
-    data = bytearray(path.read_bytes())
-    data[-5] ^= 1
-    path.write_bytes(data)
-    assert [content["n"] for content in checkpoint.load(path)] == [1]
-    checkpoint.previous(path).write_bytes(b"short")
-    with pytest.raises(OSError, match="damaged"):
-        checkpoint.load(path)
-    assert checkpoint.load(tmp_path / "none.pt") == []
 
 
 def test_diverging_rollouts_are_counted_and_begun_anew(tmp_path):

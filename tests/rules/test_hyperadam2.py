@@ -239,13 +239,18 @@ def test_the_start_is_a_fixed_mixture():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"betas": (0.9, 0.5)}, "betas must rise"),
-        ({"betas": ()}, "betas must rise"),
-        ({"betas": (0.5, 1.0)}, "betas must rise"),
-        ({"gammas": (0.0,)}, "gammas must rise"),
+        ({"betas": (0.9, 0.5)}, "betas must be numbers that rise"),
+        ({"betas": ()}, "betas must be numbers that rise"),
+        ({"betas": (0.5, 1.0)}, "betas must lie in"),
+        ({"betas": (0.5, 0.5)}, "betas must be numbers that rise"),
+        ({"betas": "0"}, "betas must be numbers"),
+        ({"betas": (0.5, "0.9")}, "betas must be numbers"),
+        ({"betas": (0.5, math.nan)}, "betas must be numbers"),
+        ({"gammas": (0.0,)}, "every β² must lie below every γ"),
+        ({"betas": (0.5,), "gammas": (0.25 + 1e-9,)}, "every β² must lie below every γ"),
         ({"betas": (0.9, 0.999), "gammas": (0.99,)}, "every β² must lie below every γ"),
-        ({"hidden": 0}, "hidden and units"),
-        ({"units": 0}, "hidden and units"),
+        ({"hidden": 0}, "hidden must be a whole number"),
+        ({"units": 0}, "units must be a whole number"),
     ],
 )
 def test_bad_options_are_named(options, message):

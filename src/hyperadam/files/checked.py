@@ -17,12 +17,13 @@ class Damaged(ValueError):
     """A file is not what was written; the message names it."""
 
 
-def write_checked(path: str | Path, content: Content) -> None:
+def write_checked(path: str | Path, content: Content, previous: Path | None = None) -> None:
     """Write ``content`` behind its checksum, whole or not at all.
 
-    A function gets a file that can be written to and nothing else.
+    A function gets a file that can be written to and nothing else. What was there before becomes
+    ``previous``, if that is given.
     """
-    with open_atomically(Path(path)) as file:
+    with open_atomically(Path(path), previous) as file:
         file.write(bytes(DIGEST))
         hashing = _Hashing(file)
         if callable(content):

@@ -23,8 +23,4 @@ TRAINERS: dict[str, type[MetaTrainer]] = {"bptt": Trainer, "es": EvolutionTraine
 
 def make_trainer(settings: Settings, out: Path) -> MetaTrainer:
     """The trainer for the settings' estimator, resumed if ``out`` has its checkpoint."""
-    if settings.estimator not in TRAINERS:
-        raise ValueError(
-            f"estimator must be one of {', '.join(map(repr, TRAINERS))}, got {settings.estimator!r}"
-        )
     return TRAINERS[settings.estimator](settings, out)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Iterator
+from pathlib import Path
 
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import TCPStore  # type: ignore[attr-defined]
+
+from hyperadam.files import Lock
 
 
 def join() -> None:
@@ -30,3 +35,20 @@ def join() -> None:
     dist.init_process_group(
         "gloo", store=PrefixStore(f"attempt {attempt}", store), rank=rank, world_size=ranks
     )
+
+
+@contextlib.contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """Hold the lock of ``folder``: rank 0 for all ranks. If it is refused, all are."""
+    refused: list[OSError | None] = [None]
+    with contextlib.ExitStack() as stack:
+        if not dist.is_initialized() or dist.get_rank() == 0:
+            try:
+                stack.enter_context(Lock(folder))
+            except OSError as error:
+                refused = [error]
+        if dist.is_initialized():
+            dist.broadcast_object_list(refused)
+        if refused[0] is not None:
+            raise refused[0]
+        yield

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from hyperadam.meta import checks
 from hyperadam.rules import RULES, HyperAdam2Rule, HyperAdamRule, UpdateRule
 
 #: The mixture that HyperAdam2 starts from, the best fixed one of those tried on the family: weights of (β, γ), and the
@@ -87,23 +88,20 @@ class Settings:
     validation_runs: int = _setting(8, "fresh runs of the first task; es: tasks of each kind")
     validation_steps: int = _setting(100, "their steps; es: also ten times as many")
 
+    def __post_init__(self) -> None:
+        checks.check(self)
+
     def make_rule(self) -> UpdateRule[Any]:
         """The rule as meta-training starts with it."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.seed)
             rule = RULES[self.rule](**self.config)
             if self.start == "near-adam":
-                if not isinstance(rule, HyperAdamRule):
-                    raise ValueError(f"start 'near-adam' is HyperAdam's alone, not {self.rule}'s")
+                assert isinstance(rule, HyperAdamRule)  # the checks saw to it
                 rule.start_near_adam(self.total_weight, constant=False)
             elif self.start == "mixture":
-                if not isinstance(rule, HyperAdam2Rule):
-                    raise ValueError(f"start 'mixture' is HyperAdam2's alone, not {self.rule}'s")
+                assert isinstance(rule, HyperAdam2Rule)
                 rule.start_from(MIXTURE, LOG_STEP)
-            elif self.start != "published":
-                raise ValueError(
-                    f"start must be 'published', 'near-adam' or 'mixture', got {self.start!r}"
-                )
             if isinstance(rule, HyperAdamRule) and rule.preprocess:
                 with torch.no_grad():
                     rule.theta_p.mul_(self.input_scale / 0.1)

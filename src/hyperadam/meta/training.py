@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -15,7 +16,9 @@ import torch.distributed as dist
 from torch import Tensor
 
 from hyperadam.data import catalog
-from hyperadam.meta import checkpoint
+from hyperadam.files import Damaged
+from hyperadam.meta.checkpoint import Checkpoints
+from hyperadam.meta.ranks import alone_in
 from hyperadam.meta.settings import Settings
 
 
@@ -86,6 +89,8 @@ class MetaTrainer(ABC):
         self.update, self.diverged, self.nonfinite, self.seconds = 0, 0, 0, 0.0
         self.best = math.inf
         self.curve: list[Any] = []
+        name = f"checkpoint-{self.rank}.pt" if self.ranks > 1 else "checkpoint.pt"
+        self.checkpoints = Checkpoints(out / name)
         self.prepare()
         self._resume()
 
@@ -201,17 +206,32 @@ class MetaTrainer(ABC):
             "best": self.best,
             "curve": [tuple(result) for result in self.curve],
         }
-        checkpoint.save(self._path(), content | self.extras())
+        self.checkpoints.save(content | self.extras())
 
     def _resume(self) -> None:
-        content = self._newest(checkpoint.load(self._path()))
+        """Go on from the newest checkpoint that all ranks have, if there is one."""
+        contents, faults = self.checkpoints.load()
+        update = self._newest(contents, faults)
+        for fault in faults:
+            self._say(f"{fault}; going on from update {update}")
+        self.checkpoints.go_on_from(update)
+        content = next((content for content in contents if content["update"] == update), None)
         if content is None:
             return
         mine = json.dumps(self.settings.as_dict(), sort_keys=True)
-        if content["settings"] != mine or content["ranks"] != self.ranks:
+        path = self.checkpoints.path
+        if content.get("settings") != mine or content.get("ranks") != self.ranks:
             raise ValueError(
-                f"{self._path()} belongs to other settings or another number of ranks: choose another directory"
+                f"{path} belongs to other settings or another number of ranks: "
+                "choose another directory"
             )
+        try:
+            self._take_over(content)
+        except (KeyError, TypeError, ValueError, RuntimeError, IndexError, AttributeError) as error:
+            why = f"{type(error).__name__}: {error}".splitlines()[0]
+            raise Damaged(f"{path} is not a checkpoint of this version ({why})") from error
+
+    def _take_over(self, content: dict[str, Any]) -> None:
         self.rule.load_state_dict(content["rule"])
         self.average.load_state_dict(content["average"])
         self.optimizer.load_state_dict(content["optimizer"])
@@ -220,25 +240,42 @@ class MetaTrainer(ABC):
         self.diverged, self.nonfinite, self.seconds = content["counts"]
         self.restore(content)
 
-    def _newest(self, contents: list[dict[str, Any]]) -> dict[str, Any] | None:
-        """The newest checkpoint that all ranks have: one that was killed may not have come to its last."""
-        updates = [{content["update"] for content in contents}]
-        if self.ranks > 1:
-            gathered: list[Any] = [None] * self.ranks
-            dist.all_gather_object(gathered, updates[0])
-            updates = gathered
-        common = set.intersection(*updates)
-        if any(updates) and not common:
-            raise ValueError(
-                f"{self.out}: the ranks' checkpoints are of different updates, {updates}: remove them to start anew"
-            )
-        return next((content for content in contents if content["update"] == max(common)), None)
+    def _newest(self, contents: list[dict[str, Any]], faults: list[str]) -> int:
+        """The newest update that all ranks have a checkpoint of; 0 if there is none yet.
 
-    def _path(self) -> Path:
-        return self.out / (f"checkpoint-{self.rank}.pt" if self.ranks > 1 else "checkpoint.pt")
+        One that was killed may not have come to its last, or not even to its first.
+        """
+        mine = {content["update"] for content in contents}, faults
+        every: list[Any] = [mine]
+        if self.ranks > 1:
+            every = [None] * self.ranks
+            dist.all_gather_object(every, mine)
+        if common := set.intersection(*(updates for updates, _ in every)):
+            return int(max(common))
+        if wrong := [fault for _, found in every for fault in found]:
+            raise Damaged(f"{'; '.join(wrong)}: remove the checkpoints to start anew")
+        updates = [sorted(found) for found, _ in every]
+        if max(map(len, updates)) > 1 or min(map(len, updates)) > 0:
+            raise ValueError(
+                f"{self.out}: the ranks' checkpoints are of different updates, {updates}: "
+                "remove them to start anew"
+            )
+        if any(updates):
+            self._say(
+                f"{self.out}: some rank was stopped before its first checkpoint; beginning anew"
+            )
+        return 0
+
+    def _say(self, line: str) -> None:
+        print(f"hyperadam: {line}", file=sys.stderr, flush=True)
 
     def run(self, report: Report, stop: Callable[[], bool], save_every: float = 60.0) -> None:
-        """Train to the last update, or until ``stop`` says so; ``report`` gets every outcome, and each validation's result."""
+        """Train to the last update, or until ``stop`` says so; ``report`` gets every outcome, and each
+        validation's result. Another process that is at work in the same directory is an ``InUse`` error."""
+        with alone_in(self.out):
+            self._run(report, stop, save_every)
+
+    def _run(self, report: Report, stop: Callable[[], bool], save_every: float) -> None:
         saved = time.monotonic()
         while self.update < self.settings.updates and not stop():
             outcome = self.step()

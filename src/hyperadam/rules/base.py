@@ -11,11 +11,16 @@ import torch
 from safetensors.torch import save
 from torch import Tensor, nn
 
+from hyperadam.files import write_atomically
+from hyperadam.rules.checks import check_flag
 from hyperadam.rules.faults import Fault
 from hyperadam.rules.pace import pace
 
 #: The key in a weight file's metadata that holds all else in JSON, and the format it names.
 METADATA, FORMAT = "hyperadam", "hyperadam-rule/1"
+
+#: No entry of a weight is larger: what a step adds and multiplies then stays finite.
+LARGEST_WEIGHT = 1e6
 
 #: A rule's state: a ``NamedTuple`` of tensors of shape ``(..., rows, p)``.
 StateT = TypeVar("StateT", bound=NamedTuple)
@@ -50,12 +55,13 @@ class UpdateRule(nn.Module, Generic[StateT]):
     per_tensor: ClassVar[bool] = False
     #: How many float32 numbers are kept once for each tensor; the first is its root mean square when its state was made.
     memory: int = 0
+    #: The largest entry of a weight, by its name; of all others it is ``LARGEST_WEIGHT``.
+    largest: ClassVar[dict[str, float]] = {}
     #: Steps over which the step size grows, where their total is not known.
     warmup: int = 0
 
     def __init__(self, *, relative: bool = False, **config: Any) -> None:
-        if not isinstance(relative, bool):
-            raise ValueError(f"relative must be True or False, got {relative!r}")
+        check_flag("relative", relative)
         super().__init__()
         # left out while it is off: rules from before it have the same configuration, name and hash as ever
         self.config: dict[str, Any] = config | ({"relative": True} if relative else {})
@@ -111,7 +117,8 @@ class UpdateRule(nn.Module, Generic[StateT]):
         return sums
 
     def save(self, path: str | Path) -> None:
-        """Write meta-parameters, configuration and provenance to a ``.safetensors`` file, byte for byte reproducible."""
+        """Write meta-parameters, configuration and provenance to a ``.safetensors`` file, whole or
+        not at all, and byte for byte reproducible."""
         tensors = {
             name: value.detach().to("cpu", torch.float32).contiguous()
             for name, value in self.state_dict().items()
@@ -123,7 +130,7 @@ class UpdateRule(nn.Module, Generic[StateT]):
             "config": self.config,
             "provenance": self.provenance,
         }
-        Path(path).write_bytes(save(tensors, {METADATA: json.dumps(about, sort_keys=True)}))
+        write_atomically(path, save(tensors, {METADATA: json.dumps(about, sort_keys=True)}))
 
     def extra_repr(self) -> str:
         return ", ".join(f"{key}={value!r}" for key, value in self.config.items())

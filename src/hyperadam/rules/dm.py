@@ -9,8 +9,12 @@ import torch
 from torch import Tensor
 
 from hyperadam.rules.base import Sums, UpdateRule
+from hyperadam.rules.checks import check_number, check_whole
 from hyperadam.rules.faults import Fault, lstm_fault
 from hyperadam.rules.layers import LSTM, truncated_normal, zeros
+
+#: The range of ``k``: e^k is a finite number, and log|g|/k too.
+SMALLEST_K, LARGEST_K = 1e-3, 80.0
 
 
 class DMState(NamedTuple):
@@ -30,8 +34,8 @@ class DMRule(UpdateRule[DMState]):
     State = DMState
 
     def __init__(self, units: int = 20, k: float = 10.0, relative: bool = False) -> None:
-        if units < 1:
-            raise ValueError(f"units must be at least 1, got {units}")
+        check_whole("units", units, 1)
+        check_number("k", k, SMALLEST_K, LARGEST_K)
         super().__init__(units=units, k=k, relative=relative)
         self.units, self.k = units, k
         self.lstm1, self.lstm2 = LSTM(2, units), LSTM(units, units)

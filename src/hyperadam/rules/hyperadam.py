@@ -10,12 +10,15 @@ from torch import Tensor
 from torch.nn.functional import elu
 
 from hyperadam.rules.base import Sums, UpdateRule
+from hyperadam.rules.checks import check_flag, check_number, check_whole
 from hyperadam.rules.faults import Fault, correction_fault, lstm_fault, moment_fault
 from hyperadam.rules.layers import LSTM, glorot, normalize, sum_of_squares, truncated_normal, zeros
 
 EPSILON = 1e-24
 #: The largest second-moment decay rate under ``decay_bound``.
 GAMMA_MAX = 0.9999
+#: The range of ``decay_bound``: below, β² vanishes in float32, and at 1 nothing is bounded.
+SMALLEST_BOUND, LARGEST_BOUND = 1e-3, 1 - 1e-6
 #: The largest decay rate without it: a sigmoid that rounds to 1 at the first step would leave 0/0 to correct the bias.
 ALMOST_ONE = 1 - 2**-24
 #: The largest ``|m̂|`` of a loaded state where the rule has no bound: the next updates are finite in
@@ -65,12 +68,16 @@ class HyperAdamRule(UpdateRule[HyperAdamState]):
         warmup: int = 0,
         relative: bool = False,
     ) -> None:
-        if candidates < 1:
-            raise ValueError(f"candidates must be at least 1, got {candidates}")
-        if decay_bound is not None and not 0 < decay_bound < 1:
-            raise ValueError(f"decay_bound must be None or lie in (0, 1), got {decay_bound}")
-        if warmup < 0:
-            raise ValueError(f"warmup must be at least 0 steps, got {warmup}")
+        check_whole("candidates", candidates, 1)
+        for name, value in (
+            ("lstm", lstm),
+            ("preprocess", preprocess),
+            ("normalize_state", normalize_state),
+        ):
+            check_flag(name, value)
+        if decay_bound is not None:
+            check_number("decay_bound, if not None,", decay_bound, SMALLEST_BOUND, LARGEST_BOUND)
+        check_whole("warmup", warmup, 0, 2**31)
         super().__init__(
             candidates=candidates,
             lstm=lstm,

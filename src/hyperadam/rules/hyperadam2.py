@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import chain, product
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import relu
 
 from hyperadam.rules.base import Sums, UpdateRule
+from hyperadam.rules.checks import check_whole, rates
 from hyperadam.rules.faults import SLACK, Fault, extremes, largest_gradient
 from hyperadam.rules.layers import glorot, zeros
 from hyperadam.rules.pace import USUAL_SIZE, fan_in, size_floor, width_factor
@@ -21,6 +22,8 @@ EPSILON = 1e-24
 LARGEST_LOG_STEP = 2.5
 #: (1+β)/(1-β) of Adam's β: the networks move its weight by as much as they say.
 REFERENCE = (1 + 0.9) / (1 - 0.9)
+#: By this share β² must lie below γ: closer, a candidate's bound is no number.
+MARGIN = 1e-6
 #: Features of the TensorCell other than the signal-to-noise ratio of each β.
 OTHER_FEATURES = 11
 #: How many of them tell of the tensor's shape and the time: they need no look at the tensor.
@@ -91,6 +94,7 @@ class HyperAdam2Rule(UpdateRule[HyperAdam2State]):
     step_size = 0.01
     State = HyperAdam2State
     per_tensor = True
+    largest: ClassVar[dict[str, float]] = {"log_step": 20.0}  # a step is its exponential
 
     def __init__(
         self,
@@ -99,18 +103,14 @@ class HyperAdam2Rule(UpdateRule[HyperAdam2State]):
         hidden: int = 16,
         units: int = 8,
     ) -> None:
-        betas, gammas = tuple(map(float, betas)), tuple(map(float, gammas))
-        if not betas or not all(0 <= beta < 1 for beta in betas) or list(betas) != sorted(betas):
-            raise ValueError(f"betas must rise and lie in [0, 1), got {betas}")
-        if not gammas or not all(0 < x < 1 for x in gammas) or list(gammas) != sorted(gammas):
-            raise ValueError(f"gammas must rise and lie in (0, 1), got {gammas}")
-        if betas[-1] ** 2 >= gammas[0]:
+        betas, gammas = rates("betas", betas), rates("gammas", gammas)
+        if betas[-1] ** 2 > (1 - MARGIN) * gammas[0] or gammas[0] == 0:
             raise ValueError(
                 f"every β² must lie below every γ, got β = {betas[-1]} and γ = {gammas[0]}: "
                 "where a gradient vanishes, m̂ would grow without bound"
             )
-        if hidden < 1 or units < 1:
-            raise ValueError(f"hidden and units must be at least 1, got {hidden} and {units}")
+        check_whole("hidden", hidden, 1)
+        check_whole("units", units, 1)
         super().__init__(betas=list(betas), gammas=list(gammas), hidden=hidden, units=units)
         self.betas, self.gammas = betas, gammas
         self.slow = tuple(beta for beta in betas if beta)

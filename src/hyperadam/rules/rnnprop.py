@@ -9,10 +9,13 @@ from torch import Tensor
 from torch.nn.functional import elu
 
 from hyperadam.rules.base import Sums, UpdateRule
+from hyperadam.rules.checks import check_number, check_whole
 from hyperadam.rules.faults import Fault, correction_fault, lstm_fault, moment_fault
 from hyperadam.rules.layers import LSTM, truncated_normal, zeros
 
 FLOOR = 1e-30
+#: Closer to 1, float32 has no bias correction to divide by.
+LARGEST_BETA = 1 - 1e-6
 
 
 class RNNpropState(NamedTuple):
@@ -41,8 +44,9 @@ class RNNpropRule(UpdateRule[RNNpropState]):
         epsilon: float = 1e-8,
         relative: bool = False,
     ) -> None:
-        if units < 1:
-            raise ValueError(f"units must be at least 1, got {units}")
+        check_whole("units", units, 1)
+        check_number("beta", beta, 0, LARGEST_BETA)
+        check_number("epsilon", epsilon, 0, 1)
         super().__init__(units=units, beta=beta, epsilon=epsilon, relative=relative)
         self.units, self.beta, self.epsilon = units, beta, epsilon
         self.theta_p, self.b_p = truncated_normal(units, 2), zeros(units)

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from torch import Tensor
+from safetensors import safe_open
 
 from hyperadam.rules import RULES, UpdateRule
-from hyperadam.rules.base import FORMAT, METADATA
+from hyperadam.rules.base import FORMAT, LARGEST_WEIGHT, METADATA
+from hyperadam.rules.checks import shown
 
 SHIPPED = Path(__file__).parent
 SUFFIX = ".safetensors"
@@ -48,17 +50,26 @@ def load_rule(
         raise FileNotFoundError(
             f"name_or_path: there is no file {str(path)!r}; expected a {SUFFIX} file or a shipped name"
         )
-    about, tensors = _read(path)
-    rule = _build(path, about, relative)
-    _fill(rule, tensors, str(path))
+    with _opened(path) as file:
+        rule = _build(path, _about(path, file.metadata()), relative)
+        _fill(rule, file, str(path))
     return rule
 
 
 def check_finite(rule: UpdateRule[Any], source: str) -> None:
-    """Refuse a rule with infinite or undefined weights; ``source`` says in the error where it came from."""
+    """Refuse a rule whose weights are not finite, or so large that a step's numbers are not.
+
+    ``source`` says in the error where it came from.
+    """
     for name, value in rule.state_dict().items():
         if not value.isfinite().all():
             raise WeightsError(f"{source}: weight {name!r} is not finite; expected finite numbers")
+        largest = rule.largest.get(name, LARGEST_WEIGHT)
+        if value.numel() and value.abs().max() > largest:
+            raise WeightsError(
+                f"{source}: weight {name!r} has an entry of {value.abs().max():g}, "
+                f"expected at most {largest:g}"
+            )
 
 
 def _find(name_or_path: str | os.PathLike[str]) -> Path:
@@ -80,23 +91,34 @@ def _find(name_or_path: str | os.PathLike[str]) -> Path:
     )
 
 
-def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """What a file of ours says about its rule, and its tensors."""
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[Any]:
+    """A ``.safetensors`` file; whatever its reader raises is a :class:`WeightsError`."""
     try:
         with safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
-        about = json.loads(metadata.get(METADATA, "{}"))
-    except (SafetensorError, OSError, json.JSONDecodeError) as error:
+            yield file
+    except WeightsError:
+        raise
+    except Exception as error:  # a foreign reader, and any file at all
+        why = str(error)[:200] or type(error).__name__
         raise WeightsError(
-            f"{path} is not a readable {SUFFIX} file (corrupt or cut short?): {error}"
+            f"{path} is not a readable {SUFFIX} file (corrupt or cut short?): {why}"
         ) from error
+
+
+def _about(path: Path, metadata: dict[str, str] | None) -> dict[str, Any]:
+    """What a file of ours says about its rule."""
+    try:
+        about = json.loads((metadata or {}).get(METADATA, "{}"))
+    except (ValueError, RecursionError) as error:  # also an integer of thousands of digits
+        why = str(error)[:200]
+        raise WeightsError(f"{path} is not a readable {SUFFIX} file: {why}") from error
     given = about.get("format") if isinstance(about, dict) else about
     if given != FORMAT:
         raise WeightsError(
-            f"{path} does not hold a rule: its format is {given!r}, expected {FORMAT!r}"
+            f"{path} does not hold a rule: its format is {shown(given)}, expected {FORMAT!r}"
         )
-    return about, tensors
+    return about
 
 
 def _build(path: Path, about: dict[str, Any], relative: bool | None) -> UpdateRule[Any]:
@@ -106,43 +128,55 @@ def _build(path: Path, about: dict[str, Any], relative: bool | None) -> UpdateRu
         about.get("config", {}),
         about.get("provenance", {}),
     )
-    if kind not in RULES:
+    if not isinstance(kind, str) or kind not in RULES:
+        known = ", ".join(map(repr, RULES))
         raise WeightsError(
-            f"{path} holds a rule of unknown kind {kind!r}, expected one of {', '.join(map(repr, RULES))}"
+            f"{path} holds a rule of unknown kind {shown(kind)}, expected one of {known}"
         )
+    if not isinstance(provenance, dict):
+        raise WeightsError(f"{path}: provenance must be an object, got {shown(provenance)}")
     try:
-        # on the meta device a random start is never drawn: the caller's random numbers stay as they are, and a
-        # nonsensical size in the file costs no memory
+        # on the meta device a random start is never drawn: the caller's random numbers stay as they
+        # are, and a nonsensical size in the file costs no memory
         with torch.device("meta"):
             chosen = {} if relative is None else {"relative": relative}
             rule = RULES[kind](**{**config, **chosen})
     except (TypeError, ValueError, RuntimeError) as error:
+        name, why = RULES[kind].__name__, str(error)[:200]
         raise WeightsError(
-            f"{path} has a configuration that {RULES[kind].__name__} does not take: {error}"
+            f"{path} has a configuration that {name} does not take: {why}"
         ) from error
     rule.provenance = provenance
     return rule
 
 
-def _fill(rule: UpdateRule[Any], tensors: dict[str, Tensor], source: str) -> None:
-    """Put the tensors into the rule, once their names, shapes and values are what the rule expects."""
+def _fill(rule: UpdateRule[Any], file: Any, source: str) -> None:
+    """Put the file's tensors into the rule, once their names, shapes and values are as expected.
+
+    Shapes are looked at before numbers are read: a file takes no more memory than its rule.
+    """
     expected = {name: tuple(value.shape) for name, value in rule.state_dict().items()}
-    if missing := expected.keys() - tensors.keys():
+    names = set(file.keys())
+    if missing := expected.keys() - names:
         raise WeightsError(
-            f"{source} lacks weights {sorted(missing)} that its {rule.kind!r} configuration asks for"
+            f"{source} lacks weights {shown(sorted(missing))} "
+            f"that its {rule.kind!r} configuration asks for"
         )
-    if unknown := tensors.keys() - expected.keys():
+    if unknown := names - expected.keys():
         raise WeightsError(
-            f"{source} has weights {sorted(unknown)} that its {rule.kind!r} configuration does not know"
+            f"{source} has weights {shown(sorted(unknown))} "
+            f"that its {rule.kind!r} configuration does not know"
         )
+    tensors = {}
     for name, shape in expected.items():
-        if tuple(tensors[name].shape) != shape:
-            raise WeightsError(
-                f"{source}: weight {name!r} has shape {tuple(tensors[name].shape)}, expected {shape}"
-            )
+        given = tuple(file.get_slice(name).get_shape())
+        if given != shape:
+            raise WeightsError(f"{source}: weight {name!r} has shape {given}, expected {shape}")
+        tensors[name] = file.get_tensor(name)
         if not tensors[name].is_floating_point():
+            kind = tensors[name].dtype
             raise WeightsError(
-                f"{source}: weight {name!r} has type {tensors[name].dtype}, expected floating point"
+                f"{source}: weight {name!r} has type {kind}, expected floating point"
             )
     rule.load_state_dict({name: value.float() for name, value in tensors.items()}, assign=True)
     check_finite(rule, source)

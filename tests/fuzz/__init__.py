@@ -1,0 +1,1 @@
+"""Readers of what others wrote, fed with whatever: ``make fuzz``."""
