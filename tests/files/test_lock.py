@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from hyperadam.files import InUse, Lock, write_atomically
+from hyperadam.files import write_atomically
+from hyperadam.files.lock import InUse, Lock
 from tests.files.faults import python
 
 HOLD = """
 import time
-from hyperadam.files import Lock
+from hyperadam.files.lock import Lock
 with Lock(sys.argv[1]):
     print("held", flush=True)
     sys.stdin.readline()

@@ -7,6 +7,7 @@ import dataclasses
 import functools
 import hashlib
 import io
+import json
 import tarfile
 import tempfile
 import zipfile
@@ -23,11 +24,15 @@ from hyperadam import WeightsError, load_rule
 from hyperadam.cli import build_parser
 from hyperadam.commands import meta_train
 from hyperadam.data.formats import CSV, IDX, DataError, read_archive
+from hyperadam.experiments.training import rates
 from hyperadam.files import Damaged
 from hyperadam.meta import Settings, Trainer
+from hyperadam.report.paper import versions
+from hyperadam.results import archive
 from hyperadam.rules import RULES
 from hyperadam.rules.base import METADATA
 from tests.data.conftest import as_deb, as_tar, as_zip, csv_files, idx_files, random_parts
+from tests.experiments.tiny import result
 from tests.fuzz.inputs import NUMBERS, TEXTS, changed, damaged, edges, json_text, values
 from tests.meta import toys
 from tests.optim.test_damaged_state import verdict
@@ -327,9 +332,81 @@ def read_words(given: list[str], folder: Path) -> None:
         assert settings.make_rule().kind == settings.rule
 
 
+# Results --------------------------------------------------------------------------------------------
+
+
+@functools.cache
+def good_results() -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "good.npz"
+        archive.write(path, [result([0.5, 0.25], "adam"), result([3.0], "adam", seeds=[9])])
+        return path.read_bytes()
+
+
+def resealed(data: bytes) -> bytes:
+    """With the checksum that belongs to it: what somebody could make on purpose."""
+    rest = data[: -archive.DIGEST]
+    return rest + hashlib.sha256(rest).hexdigest().encode()
+
+
+@st.composite
+def other_origins(draw: st.DrawFn) -> bytes:
+    with zipfile.ZipFile(io.BytesIO(good_results())) as opened:
+        members = {name: opened.read(name) for name in opened.namelist()}
+    about = json.loads(members["about.json"])
+    which = draw(st.sampled_from(["settings", "origin", "about", "member"]))
+    if which == "member":
+        name = draw(st.sampled_from(list(members)))
+        members[name] = draw(damaged([members[name]]))
+        return archive._packed(members)
+    origin = about["origins"][0]
+    if which == "settings":
+        origin["settings"] = draw(changed(origin["settings"], values()))
+    elif which == "origin":
+        about["origins"][0] = draw(changed(origin, values()))
+    else:
+        about = draw(changed(about, values()))
+    return archive._packed(members | {"about.json": json_text(about).encode()})
+
+
+def result_inputs() -> st.SearchStrategy[bytes]:
+    return st.one_of(
+        damaged([good_results()]), damaged([good_results()], resealed), other_origins()
+    )
+
+
+def read_results(data: bytes, folder: Path) -> None:
+    """What is read can be compared and counted."""
+    path = folder / "r.npz"
+    path.write_bytes(data)
+    for found in archive.read(path):
+        assert found.losses.shape == (found.runs, found.steps)
+        assert len(found.final_loss) == len(found.diverged_at) == found.runs
+        versions([found])
+        assert isinstance(found.lr, float)
+
+
+def rate_inputs() -> st.SearchStrategy[bytes]:
+    return damaged([rates.SHIPPED.read_bytes()[:400], b"task,optimizer\n", b""])
+
+
+def read_rates(data: bytes, folder: Path) -> None:
+    (folder / rates.RATES).write_bytes(data)
+    try:
+        found = rates.tuned_lr("adadelta", "cifar10-cnn1-bn", 100, folder)
+    except ValueError as error:
+        if "rates.csv does not hold tuned rates" in str(error):
+            raise Refused from error
+        raise
+    assert found is not None
+    assert 0 < found.lr < float("inf")
+
+
 READERS: dict[str, Reader] = {
     "weights": Reader(weight_inputs, read_weights, (WeightsError,)),
     "checkpoints": Reader(checkpoint_inputs, read_checkpoint),
+    "results": Reader(result_inputs, read_results, (Damaged,)),
+    "rates": Reader(rate_inputs, read_rates),
     "archives": Reader(archive_inputs, read_archives, (DataError,)),
     "states": Reader(lambda: st.integers(0, 2**62), read_state),
     "command": Reader(words, read_words),

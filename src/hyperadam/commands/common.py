@@ -15,7 +15,7 @@ from hyperadam.commands.flags import seeds
 from hyperadam.commands.terminal import ProgressLine, clock, show_table
 from hyperadam.commands.user_code import import_module
 from hyperadam.experiments import TUNING, Cell, find, grid, jobs, run_cells
-from hyperadam.files import Lock
+from hyperadam.files.lock import Lock
 from hyperadam.kernels import machine
 from hyperadam.report import Table, write_report
 from hyperadam.results import Result, Store

@@ -25,7 +25,7 @@ from hyperadam.experiments.paper.runner import (
 )
 from hyperadam.experiments.paper.specs import EXPERIMENTS, find_experiment
 from hyperadam.experiments.paper.variants import VARIANTS
-from hyperadam.files import Lock
+from hyperadam.files.lock import Lock
 from hyperadam.report.experiment import write_experiment
 
 EXAMPLES = """

@@ -19,7 +19,7 @@ from hyperadam.experiments import (
 )
 from hyperadam.experiments.paper.specs import EXPERIMENTS
 from hyperadam.experiments.tuning.bulk import tuning_jobs
-from hyperadam.files import Lock
+from hyperadam.files.lock import Lock
 
 EXAMPLES = """
   hyperadam tune mnist-mlp

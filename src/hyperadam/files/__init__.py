@@ -1,14 +1,12 @@
 """The ground floor: files that are there whole or not at all, that know when they are damaged, and
-folders with one process at work. Everything that the package writes goes through here."""
+folders with one process at work (``files.lock``, which needs filelock). Everything that the package
+writes goes through here."""
 
 from hyperadam.files.atomic import remove_leftovers, write_atomically
 from hyperadam.files.checked import Damaged, read_checked, write_checked
-from hyperadam.files.lock import InUse, Lock
 
 __all__ = [
     "Damaged",
-    "InUse",
-    "Lock",
     "read_checked",
     "remove_leftovers",
     "write_atomically",

@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import TCPStore  # type: ignore[attr-defined]
 
-from hyperadam.files import Lock
+from hyperadam.files.lock import Lock
 
 
 def join() -> None:

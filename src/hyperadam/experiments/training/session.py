@@ -6,7 +6,6 @@ from __future__ import annotations
 import io
 import json
 import math
-import os
 import platform
 import sys
 import time
@@ -288,9 +287,7 @@ class _Session:
             "stepper": stepper and stepper.state_dict(),
         }
         latest, previous = checkpoint_files(self._file)
-        if latest.is_file():
-            os.replace(latest, previous)
-        write_checked(latest, lambda file: torch.save(state, file))
+        write_checked(latest, lambda file: torch.save(state, file), previous)
         self._saved_at = time.monotonic()
 
 
