@@ -9,7 +9,6 @@ import torch
 
 from hyperadam import HyperAdamRule, load_rule
 from hyperadam.cli import main
-from hyperadam.commands import weights
 from hyperadam.weights import list_weights, loader
 
 MADE = {"made_by": "hyperadam meta-train", "settings": {"updates": 3}, "validation": [[0, 1.5]]}
@@ -21,7 +20,6 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "package"
     folder.mkdir()
     monkeypatch.setattr(loader, "SHIPPED", folder)
-    monkeypatch.setattr(weights, "SHIPPED", folder)
     return folder
 
 

@@ -104,7 +104,8 @@ def test_relative_steps_have_a_scale_for_each_part_and_run():
     reference, w = twin(plain, torch.float64), start.double()
     state = zeros(reference, RUNS, n, torch.float64)
     decay = torch.tensor(DECAY, dtype=torch.float64).repeat_interleave(torch.tensor(SIZES))
-    scale = torch.tensor([[2.0, 1.0, 1.0], [1.0, 1.0, 30.0]], dtype=torch.float64)
+    # a vector counts by half
+    scale = torch.tensor([[2.0, 1.0, 1.0], [1.0, 1.0, 30.0**0.5]], dtype=torch.float64)
     scale = scale.repeat_interleave(torch.tensor(SIZES), dim=1)
     with torch.no_grad():
         for g in grads.double():

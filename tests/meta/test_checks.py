@@ -37,7 +37,7 @@ BAD = {
     "input_scale": [-1, *NUMBER],
     "horizons": [(), (50,), (0, 50), (50, 20), (1, 2, 3), [50, 2000], (50, 2000.0), 50, None],
     "trained": [("thta_a",), ("theta_q@x",), ("theta_q@-1",), ("@3",), ("",), [], "theta_q", (3,)],
-    **dict.fromkeys(("hidden", "slim"), SHARE),
+    "hidden": SHARE,
 }
 
 
@@ -83,7 +83,7 @@ COMMANDS = {
     "--estimator pes": "estimator must be one of 'bptt', 'es', got 'pes'; did you mean 'es'?",
     "--start near-adm": "got 'near-adm'; did you mean 'near-adam'?",
     "--start mixture": "start 'mixture' is HyperAdam2's alone, not hyperadam's",
-    "--preset hyperadm": "no preset is called 'hyperadm'; there are hyperadam",
+    "--preset hyperadm": "no preset is called 'hyperadm'; did you mean hyperadam",
     "--preset hyperadam2 --trained thta_a": "got 'thta_a'; did you mean 'theta_a'",
     "--preset hyperadam2 --horizons 50": "horizons must be a tuple of two numbers of steps",
     "--preset hyperadam2 --sigma 0": "sigma must be a number above 0",

@@ -11,6 +11,7 @@ from hyperadam.meta.estimators import BPTT, Position, step_size
 from hyperadam.meta.learner import Learner
 from hyperadam.rules import DMRule, HyperAdamRule, RNNpropRule
 from tests.meta import toys
+from tests.rules.numpy_twins import scale_twin
 
 RULES = {
     "hyperadam": lambda: HyperAdamRule(candidates=3, decay_bound=0.97),
@@ -159,9 +160,11 @@ def test_step_sizes():
 
     relative = step_size(HyperAdamRule(candidates=2, relative=True), learner)
     start, sizes = learner.init()[0], []
-    for part in (start[:4], start[4:7], start[7:]):  # the last is the convex function's
+    pieces = start.split([math.prod(shape) for shape in learner.shapes])
+    assert len(pieces) == 3  # the last is the convex function's
+    for part, shape in zip(pieces, learner.shapes, strict=True):
         rms = math.sqrt(sum(x * x for x in part.tolist()) / len(part))
-        sizes += [0.005 * max(rms, 0.1) / 0.1] * len(part)
+        sizes += [0.005 * scale_twin(rms, shape)] * len(part)
     assert len(set(sizes)) == 3
     torch.testing.assert_close(relative(1)[0].double(), torch.tensor(sizes, dtype=torch.float64))
 

@@ -169,7 +169,6 @@ CHECKS: dict[str, Check] = {
     "trained": _tuple(_parameter, "names of parameters", 0),
     "hidden": _between(0, 1),
     "budget": _positive,
-    "slim": _between(0, 1),
     "validate_every": _count(),
     "validation_runs": _count(most=10**6),
     "validation_steps": _count(),
