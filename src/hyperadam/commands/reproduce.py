@@ -186,10 +186,10 @@ def write_all(options: argparse.Namespace, experiments: Sequence[Experiment], pl
     for experiment in experiments:
         loaded = load(experiment, place.store, place.quick, options.runs)
         shown = experiment.coarse() if place.quick else experiment
+        if options.runs:
+            shown = shown.with_runs(options.runs)
         folder = place.folder / experiment.name
-        section = write_experiment(
-            replace(shown, runs=options.runs or shown.runs), loaded, folder, place.quick
-        )
+        section = write_experiment(shown, loaded, folder, place.quick)
         diverged = sum(result.diverged for result in loaded.results)
         runs = f", runs diverged: {diverged}" if diverged else ""
         print(f"{experiment.name:20} {section.extent}{runs}  {folder / 'table.md'}", flush=True)
