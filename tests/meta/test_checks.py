@@ -83,7 +83,7 @@ COMMANDS = {
     "--estimator pes": "estimator must be one of 'bptt', 'es', got 'pes'; did you mean 'es'?",
     "--start near-adm": "got 'near-adm'; did you mean 'near-adam'?",
     "--start mixture": "start 'mixture' is HyperAdam2's alone, not hyperadam's",
-    "--preset hyperadm": "no preset is called 'hyperadm'; there are hyperadam",
+    "--preset hyperadm": "no preset is called 'hyperadm'; did you mean hyperadam or",
     "--preset hyperadam2 --trained thta_a": "got 'thta_a'; did you mean 'theta_a'",
     "--preset hyperadam2 --horizons 50": "horizons must be a tuple of two numbers of steps",
     "--preset hyperadam2 --sigma 0": "sigma must be a number above 0",

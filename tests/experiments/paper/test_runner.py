@@ -146,7 +146,7 @@ def test_the_specs_are_consistent() -> None:
         assert all(figure.steps in coarse.steps for figure in coarse.figures)
         assert coarse.runs * max(coarse.steps) < spec.runs * max(spec.steps)
     with pytest.raises(
-        ValueError, match="no experiment is called 'activation'; there are activations"
+        ValueError, match="no experiment is called 'activation'; did you mean activations"
     ):
         find_experiment("activation")
 
