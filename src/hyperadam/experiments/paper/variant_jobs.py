@@ -9,9 +9,9 @@ from pathlib import Path
 
 import torch
 
-from hyperadam.experiments.atomic import atomic_write
 from hyperadam.experiments.jobs import Interrupted, Job
 from hyperadam.experiments.paper.variants import Variant
+from hyperadam.files import write_atomically
 from hyperadam.meta import Trainer
 from hyperadam.meta.trainer import Round, Validation
 from hyperadam.results import settings_key
@@ -93,6 +93,5 @@ class VariantJob(Job):
         return best.read_bytes()
 
     def keep(self, value: bytes) -> None:
-        with atomic_write(self.path) as file:
-            file.write(value)
+        write_atomically(self.path, value)
         shutil.rmtree(self.folder / f"{self.variant.file}.{self.key}", ignore_errors=True)
