@@ -13,7 +13,7 @@ from hyperadam.experiments.jobs import Interrupted, Job
 from hyperadam.experiments.paper.variants import Variant
 from hyperadam.files import write_atomically
 from hyperadam.meta import Trainer
-from hyperadam.meta.trainer import Round, Validation
+from hyperadam.meta.trainer import MetaUpdate, Validation
 from hyperadam.results import settings_key
 from hyperadam.weights.loader import SUFFIX, WeightsError, load_rule
 
@@ -72,7 +72,7 @@ class VariantJob(Job):
             if trainer.update == 0:
                 trainer.validate()
 
-            def report(outcome: Round, validation: Validation | None) -> None:
+            def report(outcome: MetaUpdate, validation: Validation | None) -> None:
                 progress(outcome.update / self.variant.settings.updates)
 
             try:
