@@ -6,7 +6,6 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from hyperadam.commands import common, flags, terminal
@@ -65,13 +64,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         help="on these tasks alone (default: all of them)",
     )
     parser.add_argument("--quick", action="store_true", help="few runs and steps, in minutes")
-    parser.add_argument(
-        "--out",
-        type=Path,
-        default=Path("results"),
-        metavar="DIR",
-        help="where results go (default %(default)s)",
-    )
+    flags.add_out_option(parser, "results")
     parser.add_argument(
         "--threads", type=flags.positive, metavar="N", help="threads of each job (default 1)"
     )
