@@ -293,6 +293,8 @@ def test_two_ranks_do_what_one_does(tmp_path):
 def test_other_rules_and_estimators_are_refused(tmp_path):
     with pytest.raises(ValueError, match="estimator 'es' is HyperAdam2's alone, not dm's"):
         make_trainer(Settings(rule="dm", estimator="es"), tmp_path)
+    with pytest.raises(ValueError, match="estimator 'es' is HyperAdam2's alone, not dm's"):
+        EvolutionTrainer(Settings(rule="dm"), tmp_path)
     with pytest.raises(ValueError, match="estimator must be one of 'bptt', 'es', got 'pes'"):
         Settings(estimator="pes")
     with pytest.raises(ValueError, match="start 'mixture' is HyperAdam2's alone, not dm's"):

@@ -55,11 +55,21 @@ def test_cells_with_fewer_runs_are_told() -> None:
         make(r.task, r.label, r.steps, 5) if r.label == "adam" else r for r in results(ACTIVATIONS)
     ]
     (part,) = document([(ACTIVATIONS, loaded(fewer))]).sections
-    assert "computed: 44 of 44 cells, 4 of them with fewer than 20 runs." in markdown(part)
-    assert "Measured so far: 44 of 44 cells, 4 of them with fewer than 20 runs." in page(
-        document([(ACTIVATIONS, loaded(fewer))])
+    assert "computed: 44 of 44 cells, 4 of them with fewer than the 20 runs planned." in markdown(
+        part
+    )
+    assert (
+        "Measured so far: 44 of 44 cells, 4 of them with fewer than the 20 runs planned."
+        in page(document([(ACTIVATIONS, loaded(fewer))]))
     )
     assert "so far" not in page(document([(ACTIVATIONS, loaded(results(ACTIVATIONS)))]))
+
+
+def test_cells_that_have_more_runs_are_held_to_theirs() -> None:
+    more = replace(ACTIVATIONS, more_runs={("mnist-mlp", "adam", 100): 25})
+    (part,) = document([(more, loaded(results(ACTIVATIONS)))]).sections
+    assert part.extent == "44 of 44 cells, 1 of them with fewer than the 20 or 25 runs planned"
+    assert "(planned: 20, 25)" in page(document([(more, loaded(results(ACTIVATIONS)))]))
 
 
 def test_nothing_is_loaded_from_elsewhere() -> None:

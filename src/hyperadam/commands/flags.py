@@ -43,6 +43,19 @@ def add_run_options(
     add_import_option(parser)
 
 
+def add_task_options(parser: argparse.ArgumentParser, optimizers: str) -> None:
+    """One task, and what trains it; ``optimizers`` are some to name."""
+    parser.add_argument(
+        "task", metavar="TASK", help="the name of a task (hyperadam tasks lists them)"
+    )
+    parser.add_argument(
+        "--optimizer",
+        default="hyperadam",
+        metavar="NAME",
+        help=f"{optimizers}, a weight file … (default %(default)s)",
+    )
+
+
 def add_out_option(parser: argparse.ArgumentParser, out: str) -> None:
     """Where files go."""
     parser.add_argument(

@@ -26,15 +26,7 @@ hyperadam.inspect(optimizer), or optimizer.diagnostics().
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Describe the command."""
-    parser.add_argument(
-        "task", metavar="TASK", help="the name of a task (hyperadam tasks lists them)"
-    )
-    parser.add_argument(
-        "--optimizer",
-        default="hyperadam",
-        metavar="NAME",
-        help="hyperadam, hyperadam2+horizon, rnnprop, a weight file … (default %(default)s)",
-    )
+    flags.add_task_options(parser, "hyperadam, hyperadam2+horizon, rnnprop")
     parser.add_argument(
         "--steps",
         type=flags.positive,

@@ -6,7 +6,6 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from hyperadam.commands import common, flags, terminal
@@ -65,13 +64,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         help="on these tasks alone (default: all of them)",
     )
     parser.add_argument("--quick", action="store_true", help="few runs and steps, in minutes")
-    parser.add_argument(
-        "--out",
-        type=Path,
-        default=Path("results"),
-        metavar="DIR",
-        help="where results go (default %(default)s)",
-    )
+    flags.add_out_option(parser, "results")
     parser.add_argument(
         "--threads", type=flags.positive, metavar="N", help="threads of each job (default 1)"
     )
@@ -186,10 +179,10 @@ def write_all(options: argparse.Namespace, experiments: Sequence[Experiment], pl
     for experiment in experiments:
         loaded = load(experiment, place.store, place.quick, options.runs)
         shown = experiment.coarse() if place.quick else experiment
+        if options.runs:
+            shown = shown.with_runs(options.runs)
         folder = place.folder / experiment.name
-        section = write_experiment(
-            replace(shown, runs=options.runs or shown.runs), loaded, folder, place.quick
-        )
+        section = write_experiment(shown, loaded, folder, place.quick)
         diverged = sum(result.diverged for result in loaded.results)
         runs = f", runs diverged: {diverged}" if diverged else ""
         print(f"{experiment.name:20} {section.extent}{runs}  {folder / 'table.md'}", flush=True)

@@ -15,15 +15,7 @@ EXAMPLES = """
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Describe the command."""
-    parser.add_argument(
-        "task", metavar="TASK", help="the name of a task (hyperadam tasks lists them)"
-    )
-    parser.add_argument(
-        "--optimizer",
-        default="hyperadam",
-        metavar="NAME",
-        help="adam, adam@0.01, hyperadam, a weight file … (default %(default)s)",
-    )
+    flags.add_task_options(parser, "adam, adam@0.01, hyperadam")
     flags.add_run_options(parser, out="results/train")
     flags.add_compare_options(parser)
     parser.set_defaults(against=None, resumes=True)

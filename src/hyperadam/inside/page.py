@@ -7,7 +7,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hyperadam.experiments.atomic import write_text
+from hyperadam.files import write_atomically
 from hyperadam.inside.figures import Figure, draw_all
 
 if TYPE_CHECKING:
@@ -35,8 +35,8 @@ def write_page(inspection: Inspection, folder: Path, title: str, about: str) -> 
     folder.mkdir(parents=True, exist_ok=True)
     figures = draw_all(inspection.looks, folder)
     page, numbers = folder / "index.html", folder / "looks.json"
-    write_text(numbers, inspection.as_json())
-    write_text(page, _page(inspection, title, about, figures))
+    write_atomically(numbers, inspection.as_json())
+    write_atomically(page, _page(inspection, title, about, figures))
     return [page, numbers, *(path for figure in figures for path in figure.paths)]
 
 

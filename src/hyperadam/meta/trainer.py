@@ -39,7 +39,7 @@ class Rollout:
     position: Position
 
 
-class Round(NamedTuple):
+class MetaUpdate(NamedTuple):
     """What one meta-update saw: mean loss by period index, counts of what went wrong."""
 
     update: int
@@ -93,7 +93,7 @@ class Trainer(MetaTrainer):
 
     # One meta-update ------------------------------------------------------------------------------------------------
 
-    def step(self) -> Round:
+    def step(self) -> MetaUpdate:
         """Advance every rollout by a period and update the rule once."""
         settings, began = self.settings, time.perf_counter()
         exact = settings.exact_from is not None and self.update >= settings.exact_from
@@ -131,7 +131,7 @@ class Trainer(MetaTrainer):
         median = statistics.median(recent)
         return min(1.0, self.settings.clip * median / max(norm, 1e-12)) / max(median, 1e-12)
 
-    def _tally(self, seen: list[tuple[float, ...]], total: list[Tensor]) -> Round:
+    def _tally(self, seen: list[tuple[float, ...]], total: list[Tensor]) -> MetaUpdate:
         losses: dict[int, list[float]] = {}
         diverged = nonfinite = 0
         for _, index, loss, norm, bad, undefined in seen:
@@ -144,7 +144,7 @@ class Trainer(MetaTrainer):
         self.nonfinite += nonfinite
         norm = math.sqrt(sum(x.double().square().sum().item() for x in total))
         mean = {index: statistics.fmean(values) for index, values in sorted(losses.items())}
-        return Round(self.update, mean, norm, self.lr(), diverged, nonfinite)
+        return MetaUpdate(self.update, mean, norm, self.lr(), diverged, nonfinite)
 
     # Rollouts ---------------------------------------------------------------------------------------------------------
 

@@ -120,8 +120,9 @@ class Panel(NamedTuple):
 class Section:
     """One experiment as it is shown.
 
-    ``planned`` cells have ``measured`` results, ``short`` of them with fewer than ``planned_runs``
-    runs. ``contrasts`` are the comparisons behind the claims, ``curves`` the figures' data as JSON.
+    ``planned`` cells have ``measured`` results, ``short`` of them with fewer runs than planned:
+    ``planned_runs`` are the numbers there are. ``contrasts`` are the comparisons behind the claims,
+    ``curves`` the figures' data as JSON.
     """
 
     name: str
@@ -132,7 +133,7 @@ class Section:
     planned: int
     measured: int
     short: int
-    planned_runs: int
+    planned_runs: list[int]
     runs: list[int]
     seeds: list[str]
     final_batches: list[int]
@@ -151,7 +152,8 @@ class Section:
     def extent(self) -> str:
         """How much is there: ``8 of 12 cells``, and how many of them have fewer runs than
         planned."""
-        fewer = f", {self.short} of them with fewer than {self.planned_runs} runs"
+        runs = " or ".join(f"{n:,}" for n in self.planned_runs)
+        fewer = f", {self.short} of them with fewer than the {runs} runs planned"
         return f"{self.measured} of {self.planned} cells{fewer if self.short else ''}"
 
     @property
@@ -188,8 +190,8 @@ def section(
         command=f"hyperadam reproduce {experiment.name}" + (" --quick" if quick else ""),
         planned=len(planned),
         measured=len(planned & set(by_cell)),
-        short=sum(r.runs < experiment.runs for r in trained),
-        planned_runs=experiment.runs,
+        short=sum(r.runs < experiment.runs_of(r.task, r.label, r.steps) for r in trained),
+        planned_runs=sorted({experiment.runs, *experiment.more_runs.values()}),
         runs=sorted({r.runs for r in trained}),
         seeds=sorted({ranges(r.seeds) for r in trained}),
         final_batches=sorted({int(r.settings.get("final_batches", r.steps)) for r in trained}),

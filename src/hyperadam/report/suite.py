@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from hyperadam.experiments.atomic import write_text
 from hyperadam.experiments.suite import rivals, scores, timing
 from hyperadam.experiments.suite.files import Folder
 from hyperadam.experiments.suite.runs import VALIDATION
 from hyperadam.experiments.suite.scores import REFERENCE, Entry, Pair, Results
 from hyperadam.experiments.suite.tasks import TASKS
+from hyperadam.files import write_atomically
 from hyperadam.report import suite_figures
 
 #: What an optimizer's losses are counted against, and what the columns are called.
@@ -320,8 +320,8 @@ def write_suite(folder: Path) -> dict[str, Any] | None:
         if error.name != "matplotlib":
             raise
         made["figures"] = []
-    write_text(folder / "table.md", markdown(made))
-    write_text(folder / "table.csv", as_csv(results))
+    write_atomically(folder / "table.md", markdown(made))
+    write_atomically(folder / "table.csv", as_csv(results))
     return made
 
 

@@ -137,11 +137,16 @@ def test_the_specs_are_consistent() -> None:
             assert task in shown
             assert label in spec.optimizers
             assert steps in (*spec.steps, 1)
+        for (task, label, steps), runs in spec.more_runs.items():
+            assert task in spec.tasks
+            assert label in spec.optimizers
+            assert steps in spec.steps
+            assert runs > spec.runs
         coarse = spec.coarse()
         assert all(figure.steps in coarse.steps for figure in coarse.figures)
         assert coarse.runs * max(coarse.steps) < spec.runs * max(spec.steps)
     with pytest.raises(
-        ValueError, match="no experiment is called 'activation'; there are activations"
+        ValueError, match="no experiment is called 'activation'; did you mean activations"
     ):
         find_experiment("activation")
 
@@ -173,6 +178,31 @@ def test_cells_and_their_coarse_version(here: Path) -> None:
         0.02,
         "as meta-training starts",
     )
+
+
+def test_some_cells_have_more_runs(here: Path) -> None:
+    spec = experiment(runs=1, more_runs={("bowl", "adam", 8): 4})
+
+    def runs(cells: list[Cell]) -> dict[tuple[str, str, int], int]:
+        found = {(c.task, c.optimizer.label, c.steps): len(c.seeds) for c in cells}
+        return {key: n for key, n in found.items() if n != 1}
+
+    assert runs(spec.cells()) == {("bowl", "adam", 8): 4}
+    assert not runs(spec.cells(runs=1)), "the number that is asked for is that of all"
+    assert not runs(spec.cells(quick=True))
+
+
+def test_cnn2_is_judged_on_the_runs_of_table_3() -> None:
+    def of_learned(name: str) -> dict[str, tuple[dict[str, object], int]]:
+        spec = replace(EXPERIMENTS[name], tasks=("mnist-cnn2",), steps=(10_000,))
+        there = EXPERIMENTS["learners"].optimizers
+        return {
+            c.optimizer.label: (c.settings(), len(c.seeds))
+            for c in spec.cells()
+            if c.optimizer.label in there
+        }
+
+    assert of_learned("long-cnn") == of_learned("learners")
 
 
 def test_weights_that_are_not_there_are_one_line(here: Path) -> None:

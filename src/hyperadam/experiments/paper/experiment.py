@@ -51,7 +51,8 @@ class Experiment:
         paper: where it is in the paper (empty: nowhere), and ``about`` what is done.
         tasks, optimizers, steps: every task is trained by every optimizer (by its label) for every
         number of steps.
-        runs: of each cell, from the seeds 0, 1, …
+        runs: of each cell, from the seeds 0, 1, …; ``more_runs``: of the cells that have more, by
+        task, optimizer and steps.
         final_batches: the final loss is over so many of a run's batches; ``None``: over all.
         test: whether runs are also measured on the test set.
         published: the paper's numbers by task, optimizer, steps and measure; accuracies are shares.
@@ -67,6 +68,7 @@ class Experiment:
     optimizers: tuple[str, ...]
     steps: tuple[int, ...] = (100,)
     runs: int = 100
+    more_runs: Mapping[tuple[str, str, int], int] = field(default_factory=dict)
     final_batches: int | None = None
     test: bool = False
     figures: tuple[Figure, ...] = ()
@@ -76,13 +78,20 @@ class Experiment:
     quick_steps: tuple[int, ...] = (100,)
     timed: tuple[str, ...] = ()
 
+    def runs_of(self, task: str, label: str, steps: int) -> int:
+        """How many runs a cell has."""
+        return self.more_runs.get((task, label, steps), self.runs)
+
+    def with_runs(self, runs: int) -> Experiment:
+        """The same with so many runs of every cell."""
+        return replace(self, runs=runs, more_runs={})
+
     def coarse(self) -> Experiment:
         """The quick version: fewer runs and steps, so no numbers of the paper to stand beside."""
         steps = dict(zip(self.steps, self.quick_steps, strict=True))
         return replace(
-            self,
+            self.with_runs(min(self.runs, self.quick_runs)),
             steps=self.quick_steps,
-            runs=min(self.runs, self.quick_runs),
             figures=tuple(figure._replace(steps=steps[figure.steps]) for figure in self.figures),
             claims=tuple(
                 claim._replace(steps=claim.steps and steps.get(claim.steps, claim.steps))
@@ -115,14 +124,15 @@ class Experiment:
         """
         if quick:
             return self.coarse().cells(False, runs, tuning, weights)
-        seeds = tuple(range(runs or self.runs))
+        if runs:
+            return self.with_runs(runs).cells(False, None, tuning, weights)
         absent = self.unavailable(weights)
         there = [label for label in self.optimizers if label not in absent]
         return [
             Cell(
                 task,
                 resolve(label, task, steps, tuning, weights),
-                seeds,
+                tuple(range(self.runs_of(task, label, steps))),
                 steps,
                 self.final_batches,
                 self.test,

@@ -246,6 +246,7 @@ _EXPERIMENTS = (
         ALL,
         (2_000, 10_000),
         runs=1,
+        more_runs={("mnist-cnn2", label, 10_000): 3 for label in FEW},  # those of `learners`
         final_batches=500,
         test=True,  # not for itself: so the runs serve `learners` too
         figures=tuple(

@@ -22,6 +22,7 @@ from hyperadam.files import Damaged
 from hyperadam.optim.learned import LearnedOptimizer
 from hyperadam.results import Result, settings_key
 from hyperadam.results.sealed import read_sealed, write_sealed
+from hyperadam.tasks import Task
 
 FORMAT = "hyperadam-time/1"
 #: The optimizer whose lowest loss the others are to reach.
@@ -209,31 +210,29 @@ def _smooth(losses: Tensor) -> Tensor:
 
 
 def _seconds(
-    task: str, specs: Sequence[OptimizerSpec], rounds: int, updates: int
+    name: str, specs: Sequence[OptimizerSpec], rounds: int, updates: int
 ) -> tuple[dict[str, list[float]], list[float]]:
     """The median time of an update in each round, for every optimizer, and of a gradient."""
-    learner = tasks.get(task)
-    optimizers = {spec.label: _optimizer(spec, learner) for spec in specs}
+    task = tasks.get(name)
+    optimizers = {spec.label: _optimizer(spec, task) for spec in specs}
     seconds: dict[str, list[float]] = {spec.label: [] for spec in specs}
     gradient: list[float] = []
-    start = learner.init([0])
+    start = task.init([0])
     for _ in range(rounds):
         for label, optimizer in optimizers.items():
             seconds[label].append(_median(optimizer.step, updates))
         gradient.append(
-            _median(
-                lambda: learner.loss_and_grad(start, learner.batch([0], 0)), max(1, updates // 4)
-            )
+            _median(lambda: task.loss_and_grad(start, task.batch([0], 0)), max(1, updates // 4))
         )
     return seconds, gradient
 
 
-def _optimizer(spec: OptimizerSpec, learner: Any) -> torch.optim.Optimizer:
-    """The real optimizer, as users have it, on parameters of the learner's shapes with gradients
+def _optimizer(spec: OptimizerSpec, task: Task[Any]) -> torch.optim.Optimizer:
+    """The real optimizer, as users have it, on parameters of the task's shapes with gradients
     that stay."""
-    shapes = learner.shapes
-    flat = learner.init([0])[0]
-    grad = 0.01 * draws.normal(draws.keys([0], "timing"), learner.p)[0].float()
+    shapes = task.shapes
+    flat = task.init([0])[0]
+    grad = 0.01 * draws.normal(draws.keys([0], "timing"), task.p)[0].float()
     sizes = [math.prod(shape) for shape in shapes]
     parameters = [
         nn.Parameter(part.view(shape).clone())

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import torch
 
-from hyperadam.experiments.atomic import atomic_write
 from hyperadam.experiments.jobs import Interrupted, Job
 from hyperadam.experiments.paper.variants import Variant
+from hyperadam.files import write_atomically
 from hyperadam.meta import Trainer
-from hyperadam.meta.trainer import Round, Validation
+from hyperadam.meta.trainer import MetaUpdate, Validation
 from hyperadam.results import settings_key
 from hyperadam.weights.loader import SUFFIX, WeightsError, load_rule
 
@@ -72,7 +72,7 @@ class VariantJob(Job):
             if trainer.update == 0:
                 trainer.validate()
 
-            def report(outcome: Round, validation: Validation | None) -> None:
+            def report(outcome: MetaUpdate, validation: Validation | None) -> None:
                 progress(outcome.update / self.variant.settings.updates)
 
             try:
@@ -93,6 +93,5 @@ class VariantJob(Job):
         return best.read_bytes()
 
     def keep(self, value: bytes) -> None:
-        with atomic_write(self.path) as file:
-            file.write(value)
+        write_atomically(self.path, value)
         shutil.rmtree(self.folder / f"{self.variant.file}.{self.key}", ignore_errors=True)

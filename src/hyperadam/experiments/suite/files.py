@@ -12,8 +12,9 @@ from typing import Any
 
 from filelock import FileLock
 
-from hyperadam.experiments.atomic import safe_name, write_text
 from hyperadam.experiments.training import made_with
+from hyperadam.files import write_atomically
+from hyperadam.files.names import safe_name
 
 FORMAT = "hyperadam-suite/1"
 
@@ -99,7 +100,7 @@ class Folder:
             cell = read(path) if path.is_file() else Cell(task, steps, about)
             check_about(path, cell, about)
             yield cell
-            write_text(path, _text(cell))
+            write_atomically(path, _text(cell))
 
 
 def check_about(path: Path, cell: Cell, about: Mapping[str, Any]) -> None:

@@ -9,11 +9,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from hyperadam.experiments.atomic import write_text
 from hyperadam.experiments.suite.rivals import Rival, Training
 from hyperadam.experiments.suite.runs import about
 from hyperadam.experiments.suite.tasks import SuiteTask
 from hyperadam.experiments.training import made_with
+from hyperadam.files import write_atomically
 from hyperadam.tasks.modules import ModuleTask
 
 FORMAT = "hyperadam-suite-times/1"
@@ -99,7 +99,7 @@ def measure_all(
                 for name, cost in costs.items()
             },
         }
-        write_text(path, json.dumps(record, indent=1, allow_nan=False) + "\n")
+        write_atomically(path, json.dumps(record, indent=1, allow_nan=False) + "\n")
         own = ", ".join(f"{name} {1e3 * cost.seconds:.2f}" for name, cost in costs.items())
         progress(f"{task.name}  ms a step: {own}")
 

@@ -81,14 +81,14 @@ def train(
         runs_at_once: how many runs advance together; by default as many as :data:`MEMORY` holds.
     """
     name = task if isinstance(task, str) else task.title or type(task).__name__
-    learner = tasks.get(task) if isinstance(task, str) else task
+    task = tasks.get(task) if isinstance(task, str) else task
     spec = optimizers.find(optimizer, name, steps, tuning)
-    settings = describe(name, learner, spec, steps, final_batches, test)
+    settings = describe(name, task, spec, steps, final_batches, test)
     numbers = tuple(int(seed) for seed in seeds)
     if not numbers:
         raise ValueError("seeds is empty, expected one seed a run")
-    chunk = runs_at_once or max(1, MEMORY // (learner.p * (spec.state_bytes + 16)))
-    session = _Session(learner, spec, settings, numbers, chunk, progress or (lambda share: None))
+    chunk = runs_at_once or max(1, MEMORY // (task.p * (spec.state_bytes + 16)))
+    session = _Session(task, spec, settings, numbers, chunk, progress or (lambda share: None))
     if checkpoint is not None:
         session.keep(checkpoint, interval)
     session.run()
