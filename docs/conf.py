@@ -42,14 +42,13 @@ def leave_the_site(app: Sphinx, doctree: nodes.document) -> None:
     for link in list(doctree.findall(pending_xref)):
         if link.get("reftype") != "myst":
             continue
-        there = here / link["reftarget"]
-        if there.is_dir():
+        target = Path(link["reftarget"])
+        if (here / target).is_dir():
             link.replace_self(link.children)
-        elif link["refdomain"] == "doc" and there.is_absolute():
-            name = os.path.relpath(f"{there}.md", here)
-            download = download_reference("", "", *link.children, reftarget=name)
-            download["refdoc"] = app.env.docname
-            link.replace_self(download)
+        elif link["refdomain"] == "doc" and target.is_absolute():  # else it is a page's name
+            file = os.path.relpath(f"{target}.md", here)
+            found = {"reftarget": file, "refdoc": app.env.docname}
+            link.replace_self(download_reference("", "", *link.children, **found))
 
 
 def setup(app: Sphinx) -> None:
