@@ -49,8 +49,9 @@ fuzz: setup ## feed every reader with damaged inputs, INPUTS=100000 each
 sanitize: setup ## the kernel's tests under AddressSanitizer and UndefinedBehaviorSanitizer
 	$(BIN)/python tests/kernels/sanitize.py
 
+# All pages anew (-E): what Sphinx remembers of a page it does not warn about again.
 docs: setup ## build the site from docs into docs/_build/html; a warning is an error
-	$(BIN)/python -m sphinx -q -W --keep-going -d docs/_build/doctrees docs docs/_build/html
+	$(BIN)/python -m sphinx -q -E -W --keep-going -d docs/_build/doctrees docs docs/_build/html
 	@echo 'the site: docs/_build/html/index.html'
 
 clean: ## remove the virtual environment and everything built

@@ -84,8 +84,8 @@ def dead_links(site: Path, pages: dict[str, Page]) -> list[str]:
                 continue
             file, _, anchor = unquote(link.partition("?")[0]).partition("#")
             there = site / (file or f"{name}.html")
-            heads = pages[there.stem].anchors if there.suffix == ".html" else {anchor}
-            if not there.exists() or anchor not in heads:
+            target = pages.get(there.stem) if there.suffix == ".html" else None
+            if not there.exists() or (target and anchor not in target.anchors):
                 dead.append(f"{name}: {link}")
             seen += 1
     assert seen > 500
