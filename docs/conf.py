@@ -15,6 +15,7 @@ project = "hyperadam"
 version = release = hyperadam.__version__
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 exclude_patterns = ["_build"]
+highlight_language = "none"  # what is not called Python is a command, or a drawing
 
 html_theme = "furo"
 html_title = f"hyperadam {release}"
