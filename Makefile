@@ -49,9 +49,11 @@ fuzz: setup ## feed every reader with damaged inputs, INPUTS=100000 each
 sanitize: setup ## the kernel's tests under AddressSanitizer and UndefinedBehaviorSanitizer
 	$(BIN)/python tests/kernels/sanitize.py
 
-docs: setup ## check that the code in README and docs runs
-	$(BIN)/python -m pytest tests/docs
+# All pages anew (-E): what Sphinx remembers of a page it does not warn about again.
+docs: setup ## build the site from docs into docs/_build/html; a warning is an error
+	$(BIN)/python -m sphinx -q -E -W --keep-going -d docs/_build/doctrees docs docs/_build/html
+	@echo 'the site: docs/_build/html/index.html'
 
 clean: ## remove the virtual environment and everything built
-	rm -rf $(VENV) build dist src/*.egg-info src/hyperadam/kernels/native/*.so .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist docs/_build src/*.egg-info src/hyperadam/kernels/native/*.so .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

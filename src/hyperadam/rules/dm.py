@@ -27,7 +27,10 @@ class DMState(NamedTuple):
 
 
 class DMRule(UpdateRule[DMState]):
-    """``d = -FC(LSTM(LSTM(x)))``, x = (log|g|/k, sign g) where |g| ≥ e^-k and (-1, e^k g) below."""
+    """``d = -FC(LSTM(LSTM(x)))``.
+
+    Its input ``x`` is ``(log|g|/k, sign g)`` where ``|g| ≥ e^-k``, and ``(-1, e^k g)`` below.
+    """
 
     kind = "dm"
     step_size = 0.1
