@@ -1,5 +1,15 @@
 """One thread for all tests: the machine may have few cores, and the numbers do not depend on it."""
 
+from collections.abc import Iterator
+
+import pytest
 import torch
 
 torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def subnormal_numbers() -> Iterator[None]:
+    """Meta-training flushes them to zero for its whole process: not for the tests after it."""
+    yield
+    torch.set_flush_denormal(False)

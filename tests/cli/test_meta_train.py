@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,12 +17,10 @@ COMMAND = (
 
 
 @pytest.fixture(autouse=True)
-def toy(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def toy(monkeypatch: pytest.MonkeyPatch) -> None:
     toys.register()
     monkeypatch.setattr(torch, "set_num_threads", lambda n: None)
     monkeypatch.setattr("signal.signal", lambda number, handler: None)
-    yield
-    torch.set_flush_denormal(False)
 
 
 def meta_train(out: Path, *more: str) -> int:

@@ -12,7 +12,8 @@ from torch import Tensor
 
 from hyperadam import HyperAdam, HyperAdam2, HyperAdam2Rule, HyperAdamRule
 from hyperadam.rules.hyperadam2 import Stage
-from hyperadam.rules.pace import USUAL_SIZE, size_floor, width_factor
+from hyperadam.rules.pace import width_factor
+from tests.rules.numpy_twins import scale_twin
 
 from .cases import SHAPES, Case, Snapshot, lively, run, set_grads, tensors
 
@@ -167,7 +168,7 @@ def test_hyperadam2_tells_its_tensor_cell() -> None:
         assert numbers["tensor_rho"] == pytest.approx(control.rho.tolist(), rel=1e-5)
         far = 0.01 * numbers["pace"] * float(control.size) * numbers["direction_rms"]
         assert numbers["update_rms"] == pytest.approx(far, rel=1e-4)
-        start = max(memory[0].item(), size_floor(p.shape)) / USUAL_SIZE * width_factor(p.shape)
+        start = scale_twin(memory[0].item(), p.shape) * width_factor(p.shape)
         assert math.exp(numbers["log_step"]) * start == pytest.approx(float(control.size), rel=1e-5)
         # the share of the signal in each moment, from the state itself
         m, v = opt.state[p]["m"].flatten(1), opt.state[p]["v"].flatten(1)
