@@ -17,13 +17,13 @@ import hyperadam
 
 from .models import (
     OPTIMIZERS,
-    TOLERANCE,
     Even,
     Net,
     Row,
     alone,
     backward,
     batch,
+    check_near,
     distance,
     make,
     params_of,
@@ -260,4 +260,4 @@ def test_what_is_no_group_is_refused() -> None:
 
 def assert_close(results: list[dict[str, float]]) -> None:
     for gaps in results:
-        assert max(gaps.values()) < TOLERANCE, gaps
+        check_near(gaps)

@@ -1,13 +1,15 @@
 """HyperAdam2's step on every backend against the rule itself in float64."""
 
 import copy
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from hyperadam.kernels import Motion, Part, TensorStepper, available, make_kernel
+from hyperadam.kernels import Motion, Part, TensorStepper, available, make_kernel, rounds
 from hyperadam.kernels.tensors import TensorKernel
 from hyperadam.rules import HyperAdam2Rule
 from hyperadam.rules.hyperadam2 import Stage
@@ -110,7 +112,8 @@ def test_one_and_two_threads_give_the_same_bits(backend, threads):  # noqa: F811
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_pieces_with_shared_sums_are_the_whole(backend):
-    """A tensor cut in two, as by FSDP2: each piece steps, the sums are added, both remember them."""
+    """A tensor cut in two, as by FSDP2: each piece steps, the sums are added, both remember them.
+    What of it is turned is turned as a whole."""
     rule, grads = rule2().requires_grad_(False), tame_gradients(10, 20, 30)
     start = 0.3 * torch.randn(20, 30)
     kernel, whole = make_kernel(rule, backend), start.clone()
@@ -124,13 +127,58 @@ def test_pieces_with_shared_sums_are_the_whole(backend):
     for t, g in enumerate(grads, start=1):
         motions = [Motion(0.01, step=t, total=9)]
         move(kernel, batch, [g], motions)
-        totals = []
-        for own, part in zip(batches, (g[:13].contiguous(), g[13:].contiguous()), strict=True):
-            kernel.take(own, [part])
-            totals.append(kernel.move(own, motions))
+        halves = g[:13].contiguous(), g[13:].contiguous()
+        totals = in_step(kernel, batches, halves, motions, rule)
         for own in batches:
             kernel.remember(own, sum(totals))
     torch.testing.assert_close(torch.cat(pieces), whole, rtol=1e-5, atol=1e-7)
+    kernel.take(batches[0], [halves[0]])
+    with pytest.raises(RuntimeError, match=r"a piece of a matrix of shape \(20, 30\)"):
+        kernel.move(batches[0], motions)
+
+
+def in_step(kernel, batches, grads, motions, rule):
+    """Move the pieces of a matrix (20, 30), each in a thread of its own, as ranks do."""
+    meet, mixtures = threading.Barrier(len(batches)), [None] * len(batches)
+
+    def gather(rank):
+        def turned(number, mixture):
+            mixtures[rank] = mixture
+            meet.wait(timeout=60)
+            whole = rule.direction(torch.cat(mixtures, dim=1), (20, 30))
+            meet.wait(timeout=60)  # nobody goes on while a mixture is read
+            return whole.split([x.shape[1] for x in mixtures], dim=1)[rank].contiguous()
+
+        return turned
+
+    def one(rank):
+        kernels[rank].take(batches[rank], [grads[rank]])
+        return kernels[rank].move(batches[rank], motions, gather(rank))
+
+    kernels = [kernel] * len(batches)
+    with ThreadPoolExecutor(len(batches)) as pool:
+        return list(pool.map(one, range(len(batches))))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_rounds_change_nothing(backend, monkeypatch):
+    """However many matrices have room for their mixtures at a time."""
+    rule = rule2().requires_grad_(False)
+    shapes = [(5, 13), (7,), (17, 24), (5, 13), (1, 9), (17, 24)]
+    start = [0.2 * torch.randn(shape) for shape in shapes]
+    grads = [tame_gradients(3, *shape) for shape in shapes]
+    moved = []
+    for limit in (2**20, 500, 1):
+        monkeypatch.setattr(rounds, "LIMIT", limit)
+        here = [w.clone() for w in start]
+        kernel = make_kernel(rule, backend)
+        batch = kernel.admit([part_of(rule, w) for w in here])
+        for t in range(3):
+            move(kernel, batch, [g[t] for g in grads], [Motion(0.01, 0.1, step=t + 1)] * 6)
+        moved.append((len(batch.rounds), torch.cat([w.view(-1) for w in here])))
+    assert [count for count, _ in moved] == [1, 2, 4]
+    for _, w in moved[1:]:
+        torch.testing.assert_close(w, moved[0][1], rtol=0, atol=1e-7)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

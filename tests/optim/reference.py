@@ -54,7 +54,8 @@ class Reference:
             assert x.memory is not None
             stage = Stage(x.step + 1, total or 0, x.shape)
             control = rule.control(x.memory.to(self.dtype), stage)
-            update, state = rule(grad, x.state, control)
+            mixture, state = rule(grad, x.state, control)
+            update = rule.direction(mixture.unsqueeze(0), x.shape).squeeze(0)
             w = x.w - x.lr * rule.pace(x.step + 1, total) * control.size * update
             sums = torch.cat([w.double().square().sum()[None], rule.column_sums(grad, state, ())])
             memory = torch.cat([x.memory[:1], (sums / max(1, w.numel())).float()])

@@ -168,7 +168,7 @@ def test_hyperadam2_tells_its_tensor_cell() -> None:
         assert numbers["tensor_rho"] == pytest.approx(control.rho.tolist(), rel=1e-5)
         far = 0.01 * numbers["pace"] * float(control.size) * numbers["direction_rms"]
         assert numbers["update_rms"] == pytest.approx(far, rel=1e-4)
-        start = scale_twin(memory[0].item(), p.shape) * width_factor(p.shape)
+        start = scale_twin(memory[0].item(), p.shape) * width_factor(p.shape) * (100 / 30) ** 0.3
         assert math.exp(numbers["log_step"]) * start == pytest.approx(float(control.size), rel=1e-5)
         # the share of the signal in each moment, from the state itself
         m, v = opt.state[p]["m"].flatten(1), opt.state[p]["v"].flatten(1)

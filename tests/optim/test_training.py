@@ -51,7 +51,7 @@ def test_the_degenerate_rule_is_adam(backend: str, weight_decay: float) -> None:
 def test_one_candidate_of_hyperadam2_is_adam(backend: str) -> None:
     """By itself, with a weight of one, and at a rate for each tensor that fits its size and shape."""
     ours, theirs = tensors(*SHAPES), tensors(*SHAPES)
-    rule = HyperAdam2Rule().start_from({(0.9, 0.999): 1.0})
+    rule = HyperAdam2Rule(orthogonal=False).start_from({(0.9, 0.999): 1.0})
     opt = HyperAdam2(ours, 0.001, weights=rule, weight_decay=0.1, backend=backend)
     groups = []
     for p in theirs:

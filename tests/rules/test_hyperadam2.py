@@ -19,11 +19,28 @@ def rule2(seed=0, scale=0.3, **options):
     return spread(HyperAdam2Rule(**options), scale, seed)
 
 
+def turned(d):
+    """The orthogonal direction of a matrix, by its singular values, block by block."""
+    rows, columns = d.shape
+    count = -(-rows // 64) if min(rows, columns) > 64 else 1
+    each = -(-rows // count)
+    blocks = []
+    for block in (d[i : i + each] for i in range(0, rows, each)):
+        u, s, v = np.linalg.svd(block, full_matrices=False)
+        s = s / max(np.sqrt(np.sqrt(np.sum(s**4))), 1e-15)
+        for _ in range(3):
+            s = 3.4445 * s - 4.7750 * s**3 + 2.0315 * s**5
+        blocks.append(u @ np.diag(s) @ v)
+    made = np.concatenate(blocks)
+    return 0.5 * made / max(np.sqrt(np.mean(made**2)), 1e-9)
+
+
 class Twin:
     """One tensor, coordinate by coordinate, with the formulas written out."""
 
     def __init__(self, rule, w, total=0):
         self.theta, self.betas, self.gammas = parameters(rule), rule.betas, rule.gammas
+        self.orthogonal = rule.orthogonal
         self.w, self.total, self.t = w.copy(), total, 0
         n = w.size
         self.m = {b: np.zeros(n) for b in self.betas if b}
@@ -75,10 +92,11 @@ class Twin:
         h = np.tanh(theta["theta_1"] @ self.features() + theta["b_1"][:, 0])
         a = theta["log_step"][0, 0] + 2.5 * np.tanh(theta["theta_a"] @ h)[0]
         width = np.sqrt(8 / np.sqrt(self.fan_in)) if self.w.ndim > 1 else 1
-        size = np.exp(a) * width * self.size / 0.1
+        horizon = (100 / (self.total or 1000)) ** 0.3
+        size = np.exp(a) * width * horizon * self.size / 0.1
         reach = np.array([np.sqrt((1 + b) / (1 - b) / 19) for _ in self.gammas for b in self.betas])
         rho = theta["rho"][:, 0] + reach * np.tanh(theta["theta_rho"] @ h)
-        flat, moved = self.w.reshape(-1).copy(), np.empty(self.w.size)
+        mixture = np.empty(self.w.size)
         for i, x in enumerate(g.reshape(-1)):
             for b in self.m:
                 self.m[b][i] = b * self.m[b][i] + (1 - b) * x
@@ -93,8 +111,11 @@ class Twin:
             hidden = np.maximum(theta["theta_3"] @ inputs + theta["b_3"][:, 0], 0)
             own = rho + reach * (theta["theta_4"] @ hidden)
             field = [y / math.sqrt(q + 1e-24) for q in v for y in m]
-            moved[i] = flat[i] - lr * (size * (own @ field) + decay * flat[i])
-        self.w = moved.reshape(self.w.shape)
+            mixture[i] = own @ field
+        d = mixture.reshape(self.w.shape)
+        if self.orthogonal and self.w.ndim > 1 and min(len(d), self.fan_in) > 1:
+            d = turned(d.reshape(len(d), -1)).reshape(d.shape)
+        self.w = self.w - lr * (size * d + decay * self.w)
         self.seen = {
             "w": np.mean(self.w**2),
             "g": np.mean(g**2),
@@ -110,7 +131,8 @@ def train(rule, w, grads, total=0, lr=0.01, decay=0.0):
     memory[:2] = torch.stack([w.square().mean().sqrt(), w.square().mean()])  # unrounded
     for t, g in enumerate(grads, start=1):
         control = rule.control(memory, Stage(t, total, shape))
-        d, state = rule(g.reshape(-1), state, control)
+        mixture, state = rule(g.reshape(-1), state, control)
+        d = rule.direction(mixture.unsqueeze(0), shape)[0]
         w = w - lr * (control.size * d + decay * w)
         sums = torch.cat([w.square().sum().reshape(1), rule.column_sums(g.reshape(-1), state, ())])
         memory = torch.cat([memory[:1], sums / w.numel()])
@@ -121,6 +143,7 @@ OPTIONS = {
     "default": {},
     "small": {"betas": (0.3, 0.9), "gammas": (0.95,), "hidden": 3, "units": 2},
     "wide": {"betas": (0.0, 0.9), "gammas": (0.9, 0.99, 0.999), "hidden": 5, "units": 4},
+    "not turned": {"orthogonal": False},
 }
 
 
@@ -143,7 +166,7 @@ def test_rule_equals_numpy_twin(options, total, shape):
 
 
 def test_equals_torch_adam_when_one_candidate_counts():
-    rule = HyperAdam2Rule().double().start_from({(0.9, 0.999): 1.0})
+    rule = HyperAdam2Rule().double().start_from({(0.9, 0.999): 1.0}, log_step=0.3 * math.log(10))
     w = torch.nn.Parameter(0.1 * torch.ones(40, dtype=torch.float64))
     adam = torch.optim.Adam([w], lr=0.01, eps=1e-16)
     grads = torch.randn(50, 40, dtype=torch.float64)
@@ -156,9 +179,10 @@ def test_equals_torch_adam_when_one_candidate_counts():
 
 
 @pytest.mark.parametrize("scale", [2.0**-20, 1e-3, 1e6])
-def test_the_size_of_gradients_does_not_matter(scale):
-    rule, w = rule2().double(), torch.randn(30, dtype=torch.float64)
-    grads = torch.randn(30, 30, dtype=torch.float64)
+@pytest.mark.parametrize("shape", [(30,), (5, 6)], ids=str)
+def test_the_size_of_gradients_does_not_matter(scale, shape):
+    rule, w = rule2().double(), torch.randn(shape, dtype=torch.float64)
+    grads = torch.randn(30, *shape, dtype=torch.float64)
     with torch.no_grad():
         expected, scaled = (train(rule, w, s * grads, 40)[0] for s in (1.0, scale))
     torch.testing.assert_close(scaled, expected, rtol=1e-9, atol=1e-9)
@@ -256,6 +280,7 @@ def test_the_start_is_a_fixed_mixture():
         ({"betas": (0.9, 0.999), "gammas": (0.99,)}, "every β² must lie below every γ"),
         ({"hidden": 0}, "hidden must be a whole number"),
         ({"units": 0}, "units must be a whole number"),
+        ({"orthogonal": 1}, "orthogonal must be True or False"),
     ],
 )
 def test_bad_options_are_named(options, message):

@@ -7,7 +7,14 @@ import pytest
 import torch
 
 from hyperadam.rules import DMRule, HyperAdamRule, RNNpropRule
-from hyperadam.rules.pace import fan_in, pace, root_mean_square, square_sum, tensor_scale
+from hyperadam.rules.pace import (
+    fan_in,
+    horizon_factor,
+    pace,
+    root_mean_square,
+    square_sum,
+    tensor_scale,
+)
 from tests.rules.numpy_twins import pace_twin, scale_twin
 
 RULES = (HyperAdamRule, RNNpropRule, DMRule)
@@ -123,3 +130,10 @@ def test_the_update_itself_is_not_scaled(kind):
     relative.load_state_dict(plain.state_dict())
     g = torch.randn(3, 11)
     assert torch.equal(plain(g, plain.init_state(g))[0], relative(g, relative.init_state(g))[0])
+
+
+def test_long_trainings_take_shorter_steps():
+    assert horizon_factor(100) == 1
+    assert horizon_factor(1000) == pytest.approx(10**-0.3)
+    assert horizon_factor(0) == horizon_factor(1000)  # the unknown
+    assert horizon_factor(10) > 1

@@ -11,6 +11,7 @@ import torch
 from hyperadam.kernels import native
 from hyperadam.kernels.base import Kernel
 from hyperadam.kernels.native import NativeKernel, NativeTensorKernel, with_native_lstms
+from hyperadam.kernels.sampled import SampledTape
 from hyperadam.kernels.tape import NativeTape, Tape
 from hyperadam.kernels.tensors import TensorKernel
 from hyperadam.rules.base import UpdateRule
@@ -69,6 +70,17 @@ def make_tape(rule: UpdateRule[Any], backend: str = "auto") -> Tape:
     if isinstance(rule, HyperAdamRule):
         return NativeTape(NativeKernel(rule, name))
     return Tape(rule, with_native_lstms(rule, name))
+
+
+def make_sampled_tape(rule: UpdateRule[Any], backend: str = "auto") -> SampledTape:
+    """A tape that goes back through some coordinates alone: HyperAdam's, in C++."""
+    name = _choose(rule, backend)
+    if not isinstance(rule, HyperAdamRule) or name in ("torch", "triton"):
+        raise ValueError(
+            f"backend {name!r} cannot go back through a sample of the coordinates of {rule.kind}: "
+            "that is in C++ alone, for hyperadam in float32 on a CPU"
+        )
+    return SampledTape(NativeKernel(rule, name))
 
 
 def _choose(rule: UpdateRule[Any], backend: str) -> str:

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from hyperadam.kernels.base import Part
+from hyperadam.kernels.matrices import from_matrices
 from hyperadam.kernels.native.hyperadam import NativeKernel
 from hyperadam.kernels.native.table import TableBatch
-from hyperadam.kernels.packing import unpack
 from hyperadam.rules.base import Sums, UpdateRule
 from hyperadam.rules.hyperadam import HyperAdamState
 
@@ -43,6 +43,10 @@ class Tape:
     def state(self) -> Any:
         """The state after the last step. Valid until the next period: copy what must stay."""
         return self._state
+
+    def copy_state(self) -> tuple[Tensor, ...]:
+        """The state after the last step, to keep."""
+        return tuple(x.clone() for x in self.state)
 
     def start(self, state: Any) -> None:
         """Begin a period at ``state``, each ``(..., rows, p)``; earlier steps are forgotten."""
@@ -83,63 +87,97 @@ class Tape:
 class NativeTape(Tape):
     """The tape of HyperAdam's kernel in C++, on memory that is kept for the next period."""
 
+    #: How many times as long as what is gone back through the vector is.
+    whole = 1.0
+
     def __init__(self, kernel: NativeKernel) -> None:
         super().__init__(kernel.rule)
         self.kernel = kernel
+        #: The states of a period, each with its batch. A batch's gradient is that of the step from
+        #: its state, its param the update of the step to it.
         self._states: list[HyperAdamState] = []
-        self._adjoints: list[HyperAdamState] = []
-        self._record: list[tuple[Tensor, TableBatch, Sums]] = []
+        self._batches: list[TableBatch] = []
+        self._adjoints: list[tuple[HyperAdamState, TableBatch]] = []
+        self._sums: list[Sums] = []
+        self._d_weights = torch.empty(0)
 
     def start(self, state: HyperAdamState) -> None:
         kinds = [(x.shape, x.dtype) for x in state]
         if not self._states or kinds != [(x.shape, x.dtype) for x in self._states[0]]:
-            # a step back may overwrite the adjoints that it reads, unless it must read them twice
-            self._states, adjoint = [_like(state)], _like(state)
-            self._adjoints = [
-                adjoint,
-                _like(state) if self.kernel.rule.normalize_state else adjoint,
-            ]
+            self._states, self._batches, self._adjoints = [_like(state)], [], []
         for target, value in zip(self._states[0], state, strict=True):
             target.copy_(value.detach())
-        for x in self._adjoints[0]:
-            x.zero_()
-        self._record.clear()
-        self._gradients = [torch.zeros_like(x) for x in self.rule.parameters()]
+        for adjoint, _ in self._adjoints[:1]:
+            for x in adjoint:
+                x.zero_()
+        self._sums.clear()
+        self._d_weights = torch.zeros(self.kernel.weights)
 
     @property
     def state(self) -> HyperAdamState:
-        return self._states[len(self._record)]
+        return self._states[len(self._sums)]
 
     @torch.no_grad()
     def step(self, grad: Tensor) -> Tensor:
-        g, old = grad.detach().contiguous(), self.state
-        if len(self._record) + 1 == len(self._states):
-            self._states.append(_like(old))
-        batch = self._admit(old, g, g)
+        number, grads = len(self._sums), self._split(grad.detach())
+        batch, new = (self._batch(k, grads) for k in (number, number + 1))
+        self.kernel.take(batch, grads)
         sums = self.rule.total_sums(lambda earlier: self.kernel.sums(batch, earlier))
-        self._record.append((g, batch, sums))
-        update = torch.empty_like(g)
-        self.kernel.step(batch, sums, self._admit(self.state, update, g))
-        return update
+        self._sums.append(sums)
+        updates = [torch.empty_like(g) for g in grads]
+        self.kernel.place(new, updates)
+        self.kernel.step(batch, sums, new)
+        return self._join(updates)
 
     @torch.no_grad()
     def step_back(self, d_update: Tensor) -> Tensor:
-        g, batch, sums = self._record.pop()
-        d_new, d_old = self._adjoints
-        d_grad = torch.empty_like(g)
+        sums = self._sums.pop()
         d_update = d_update.detach().contiguous()
-        d_weights = self.kernel.step_back(
-            batch, sums, self._admit(d_new, d_update, d_update), self._admit(d_old, d_grad, g)
-        )
-        for total, d in zip(self._gradients, unpack(self.kernel.rule, d_weights), strict=True):
-            total += d
+        d_grad = torch.empty_like(d_update)
+        if not self._adjoints:
+            self._adjoints = self._make_adjoints(d_update)
+        (_, d_new), (_, d_old) = self._adjoints
+        self.kernel.take(d_new, [d_update])
+        self.kernel.place(d_old, [d_grad])
+        batch = self._batches[len(self._sums)]
+        self._d_weights += self.kernel.step_back(batch, sums, d_new, d_old, self.whole)
         self._adjoints.reverse()
         return d_grad
 
-    def _admit(self, state: HyperAdamState, param: Tensor, grad: Tensor) -> TableBatch:
-        batch = self.kernel.read([Part(param, state)], runs=grad.shape[:-1].numel())
-        self.kernel.take(batch, [grad])
-        return batch
+    def gradients(self) -> list[Tensor]:
+        return from_matrices(self.kernel.rule, self.kernel.matrices(self._d_weights))
+
+    def _split(self, x: Tensor) -> list[Tensor]:
+        """The parts of a vector, of which the first is the one that is gone back through."""
+        return [x.contiguous()]
+
+    def _join(self, parts: list[Tensor]) -> Tensor:
+        (whole,) = parts
+        return whole
+
+    def _parts(self, state: HyperAdamState, like: list[Tensor]) -> list[Part]:
+        return [Part(like[0], state)]
+
+    def _batch(self, number: int, like: list[Tensor]) -> TableBatch:
+        """The batch of a state, made when it is first needed; parts have the sizes of ``like``."""
+        while number >= len(self._batches):
+            if len(self._states) == len(self._batches):
+                self._states.append(_like(self._states[-1]))
+            parts = self._parts(self._states[len(self._batches)], like)
+            self._batches.append(self.kernel.read(parts, runs=like[0].shape[:-1].numel()))
+        return self._batches[number]
+
+    def _make_adjoints(self, like: Tensor) -> list[tuple[HyperAdamState, TableBatch]]:
+        """Of the new state and of the old one; zeros, as they are behind the last step. A step back
+        may overwrite what it reads, unless it must read that twice."""
+        states = [_like(self._states[0]) for _ in range(1 + self.kernel.rule.normalize_state)]
+        for x in states[0]:
+            x.zero_()
+        runs = like.shape[:-1].numel()
+        return [
+            (state, self.kernel.read([Part(like, state)], runs))
+            for state in (states[0], states[-1])
+        ]
 
 
 def _like(state: HyperAdamState) -> HyperAdamState:

@@ -11,11 +11,15 @@ import torch
 from torch import Tensor, nn
 
 from hyperadam.kernels.base import Batch, Kernel, Motion, Part, store
+from hyperadam.kernels.rounds import Round, lay_out
 from hyperadam.rules.base import Sums
 from hyperadam.rules.hyperadam2 import Control, HyperAdam2Rule, Stage
 
 #: Adds up the sums of a tensor's pieces over ranks.
 Share = Callable[[Tensor], Tensor]
+#: From the number of a part that is a shard of a matrix and its mixture ``(1, n)`` to this rank's
+#: share of the whole matrix's direction. All ranks call it in the same order.
+Gather = Callable[[int, Tensor], Tensor]
 
 
 class TensorKernel(Kernel):
@@ -40,6 +44,7 @@ class TensorKernel(Kernel):
     def admit(self, parts: Iterable[Part], runs: int = 1) -> Any:
         batch = super().admit(parts, runs)
         self._check_shapes(batch)
+        self._lay_out(batch)
         return batch
 
     def step_(
@@ -49,28 +54,85 @@ class TensorKernel(Kernel):
         self.remember(batch, totals if share is None else share(totals))
 
     @torch.no_grad()
-    def move(self, batch: Any, motions: Sequence[Motion]) -> Tensor:
+    def move(self, batch: Any, motions: Sequence[Motion], gather: Gather | None = None) -> Tensor:
         """Move the parameters and their state, and return sums over the coordinates of each part,
-        ``(parts, runs, columns)`` in float64: those of w², g², each m², each v."""
-        controls = self._controls(batch, motions)
+        ``(parts, runs, columns)`` in float64: those of w², g², each m², each v.
+
+        A matrix moves in two passes: its mixture is made, turned as a whole, and then taken.
+        """
         size = len(batch.parts), batch.runs, self.rule.memory - 1
         totals = torch.zeros(size, dtype=torch.float64, device=self.device)
-        for number, here, part, g, tile in self._tiles(batch):
-            motion = motions[number]
+        for here in batch.rounds:
+            sizes = self.mix(batch, motions, here, totals)
+            directions = self._directions(batch, here, gather)
+            if any(d is not None for d in directions):
+                self.turn(batch, motions, here, directions, sizes, totals)
+        batch.grads = ()
+        return totals
+
+    def mix(self, batch: Any, motions: Sequence[Motion], here: Round, totals: Tensor) -> Tensor:
+        """The pass over all coordinates of a round. It moves what is not turned, leaves the rest in
+        the round's mixtures, and fills ``totals``. Returns what directions are to be multiplied by,
+        ``(parts of the round, runs)``."""
+        controls = self._controls(batch, motions)
+        for number, place, part, g, tile in self._tiles(batch):
+            if not here.first <= number < here.last:
+                continue
+            motion, mixture = motions[number], here.mixtures[number - here.first]
             control = Control(*(x[number].to(self.dtype) for x in controls))
             with self.full_precision():
                 update, new = self.rule(g, tile, control)
             for field, (old, value) in enumerate(zip(part.state, new, strict=True)):
-                store(old[..., here], value, motion.seed + 31 * field + 1009 * here.start)
-            w = part.param[:, here]
-            update = update * control.size.unsqueeze(-1)
-            if motion.decay:
-                update = update.add(w, alpha=motion.decay)
-            w.add_(update, alpha=-motion.lr)
-            w2 = w.double().square().sum(-1, keepdim=True)
-            totals[number] += torch.cat([w2, self.rule.column_sums(g, new, ())], -1)
-        batch.grads = ()
-        return totals
+                store(old[..., place], value, motion.seed + 31 * field + 1009 * place.start)
+            totals[number, :, 1:] += self.rule.column_sums(g, new, ())
+            if mixture is not None:
+                mixture[:, place] = update
+            else:
+                step = motion.lr * control.size.unsqueeze(-1) * update
+                totals[number, :, 0] += _moved(part.param[:, place], step, motion)
+        lrs = send([[motion.lr] for motion in motions], torch.float64, self.device)
+        sizes = lrs * controls.size.expand(len(motions), batch.runs)
+        return sizes[here.first : here.last]
+
+    def turn(
+        self,
+        batch: Any,
+        motions: Sequence[Motion],
+        here: Round,
+        directions: Sequence[Tensor | None],
+        sizes: Tensor,
+        totals: Tensor,
+    ) -> None:
+        """Move the parts of a round that have a direction ``(runs, n)``, and add their w² up."""
+        for i, direction in enumerate(directions):
+            if direction is not None:
+                number = here.first + i
+                step = sizes[i].to(self.dtype).unsqueeze(-1) * direction
+                w = batch.parts[number].param
+                totals[number, :, 0] += _moved(w, step, motions[number])
+
+    def _directions(self, batch: Any, here: Round, gather: Gather | None) -> list[Tensor | None]:
+        """The directions of a round's matrices, from their mixtures."""
+        directions: list[Tensor | None] = [None] * (here.last - here.first)
+        with self.full_precision():
+            for shape, numbers, mixture in here.whole:
+                made = self.rule.direction(mixture, shape).split(batch.runs)
+                for number, direction in zip(numbers, made, strict=True):
+                    directions[number - here.first] = direction
+            for number in here.shards:
+                if gather is None:
+                    raise RuntimeError(
+                        f"part {number} is a piece of a matrix of shape "
+                        f"{tuple(batch.parts[number].shape)}, which is turned as a whole: "
+                        "gather must say how to get it"
+                    )
+                own = here.mixtures[number - here.first]
+                assert own is not None
+                directions[number - here.first] = gather(number, own)
+        return directions
+
+    def _lay_out(self, batch: Any) -> None:
+        batch.rounds = lay_out(self.rule, batch.parts, batch.runs, self.dtype, self.device)
 
     @torch.no_grad()
     def remember(self, batch: Any, totals: Tensor) -> None:
@@ -111,6 +173,14 @@ class TensorKernel(Kernel):
                 raise ValueError(
                     f"shape {tuple(part.shape)} has fewer entries than param, {part.param.numel()}"
                 )
+
+
+def _moved(w: Tensor, step: Tensor, motion: Motion) -> Tensor:
+    """Move ``w (runs, n)`` by a step and its decay; returns the sum of its squares, ``(runs,)``."""
+    if motion.decay:
+        step = step.add(w, alpha=motion.lr * motion.decay)
+    w.sub_(step)
+    return w.double().square().sum(-1)
 
 
 def send(numbers: Sequence[Sequence[float]], dtype: torch.dtype, device: torch.device) -> Tensor:

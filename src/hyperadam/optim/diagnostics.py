@@ -14,7 +14,15 @@ from hyperadam.kernels import Kernel
 from hyperadam.kernels.base import DEVICE_TILE, TILE
 from hyperadam.optim.checkpoint import STEP
 from hyperadam.optim.memory import MEMORY, new_memories
-from hyperadam.optim.sharding import Ranks, find_ranks, is_dtensor, local, mesh_groups, shards
+from hyperadam.optim.sharding import (
+    Ranks,
+    find_ranks,
+    is_dtensor,
+    local,
+    mesh_groups,
+    shards,
+    turned_shard,
+)
 from hyperadam.rules import HyperAdam2Rule, UpdateRule
 from hyperadam.rules.base import Sums
 from hyperadam.rules.hyperadam2 import Stage
@@ -76,14 +84,29 @@ class Seen:
         elif rule.memory:
             scale = float(tensor_scale(self._memory()[0].double(), self.p.shape))
         total = torch.zeros(columns(rows), dtype=torch.float64, device=self.grad.device)
+        direction = self._direction(sums)
         for tile in self.tiles():
             with self.kernel.full_precision():
                 d, look = rule.look(tile.grad, tile.state, sums)
+            if direction is not None:
+                d, direction = direction[: len(d)], direction[len(d) :]
             move = self.lr * self.pace * (scale * d + self.decay * tile.w)
             squares = [_squares(x).view(1) for x in (tile.grad, tile.w, move, d)]
             fields = [f(x) for x in look.values() for f in (_entries, _squares)]
             total += torch.cat(squares + fields)
         return total
+
+    def _direction(self, sums: Sums) -> Tensor | None:
+        """This rank's share ``(n,)`` of a direction that is made of the whole tensor at once."""
+        rule, p = self.rule, self.p
+        if not isinstance(rule, HyperAdam2Rule) or not rule.turns(p.shape):
+            return None
+        with self.kernel.full_precision():
+            pieces = [rule(tile.grad, tile.state, sums)[0] for tile in self.tiles()]
+            mixture = torch.cat(pieces) if pieces else self.grad.reshape(-1).to(self.kernel.dtype)
+            if is_dtensor(p):
+                return turned_shard(p, mixture.unsqueeze(0), rule)[0]
+            return rule.direction(mixture.unsqueeze(0), p.shape)[0]
 
     def numbers(self, sums: list[float], rows: dict[str, int]) -> Numbers:
         """What sums over the whole tensor say."""

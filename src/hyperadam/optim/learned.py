@@ -34,6 +34,7 @@ from hyperadam.optim.sharding import (
     find_ranks,
     is_dtensor,
     local,
+    turns_of,
     zero_redundancy_group,
 )
 from hyperadam.rules import UpdateRule
@@ -199,7 +200,17 @@ class LearnedOptimizer(Optimizer):
             return self.rule.total_sums(share)
         # no sums are due, but ranks must agree on whether there is a step to take
         moves = not self._may_only_make_state(plan) or any(grad.any() for grad in grads)
-        return (ranks.add(torch.tensor([math.nan if bad else float(moves)]).to(plan.device)),)
+        turns = turns_of(self.rule, self._params(), plan.params) if ranks.split else []
+        said = torch.tensor([math.nan if bad else float(moves), *turns]).to(plan.device)
+        agreed = ranks.add(said)
+        uneven = [i for i, count in enumerate(agreed[1:].tolist()) if 0 < count < ranks.size]
+        if uneven:
+            self._forget_fresh(plan, together=True)
+            raise RuntimeError(
+                f"{self._label(uneven[0])} has a gradient on some ranks and none on others: a "
+                "matrix that ranks have split moves as a whole; parameters and state are unchanged"
+            )
+        return (agreed[:1],)
 
     def _gradients(self) -> tuple[list[Tensor], list[Tensor]]:
         """Whose turn it is, in the order of the groups, and gradients as a kernel reads them."""
@@ -286,11 +297,7 @@ class LearnedOptimizer(Optimizer):
         """Raise for the first bad gradient, or count the step as skipped. Nothing is changed.
 
         Other ranks do the same ``together`` with this one, or may not know of it."""
-        for p in plan.fresh:
-            # ranks have taken the size of a sharded tensor together: one alone could not again
-            if together or not (self.rule.memory and is_dtensor(p)):
-                del self.state[p]
-        self._plan = None
+        self._forget_fresh(plan, together)
         if self.nonfinite == "raise":
             others = f" (and {len(bad) - 1} more)" if len(bad) > 1 else ""
             raise RuntimeError(
@@ -301,6 +308,14 @@ class LearnedOptimizer(Optimizer):
             )
         for group in self.param_groups:
             group["skipped_steps"] += 1
+
+    def _forget_fresh(self, plan: Plan, together: bool) -> None:
+        """Take back the state that was made for a step that is not taken."""
+        for p in plan.fresh:
+            # ranks have taken the size of a sharded tensor together: one alone could not again
+            if together or not (self.rule.memory and is_dtensor(p)):
+                del self.state[p]
+        self._plan = None
 
     def _ranks(self) -> Ranks | None:
         """The ranks that step together, found once. Without norms each may go by itself."""

@@ -25,8 +25,9 @@ class HyperAdam2(LearnedOptimizer):
 
     >>> opt = hyperadam.HyperAdam2(model.parameters(), total_steps=1000)
 
-    Give it ``total_steps`` if you can: it was meta-trained to know how long training lasts. Norms
-    run over one tensor at a time, so it may also step one parameter alone, or in the backward pass.
+    Give it ``total_steps`` if you can: its steps warm up, decay to zero, and are shorter in long
+    trainings. The step of a matrix is made orthogonal. Each tensor is looked at alone, so it may
+    also step one parameter, or in the backward pass.
     The arguments are those of :class:`LearnedOptimizer`; ``lr`` is 0.01 unless given.
     ``process_group`` is not needed, and refused.
     """

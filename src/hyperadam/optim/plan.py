@@ -12,7 +12,7 @@ from torch import Tensor
 
 from hyperadam.kernels import Batch, Motion, Part
 from hyperadam.optim.checkpoint import STEP
-from hyperadam.optim.sharding import is_dtensor
+from hyperadam.optim.sharding import is_dtensor, turned_shard
 from hyperadam.rules.base import Sums, UpdateRule
 
 #: Adds up a tensor over ranks, in place.
@@ -185,11 +185,21 @@ class Plan:
                 if add is None:
                     kernel.step_(batch, _on(kernel.device, sums), mine)
                 else:
-                    seen.append(kernel.move(batch, mine).mul_(share.weight))
+                    turned = self._turned(share)
+                    seen.append(kernel.move(batch, mine, turned).mul_(share.weight))
             for w, moved in share.staged:
                 w.copy_(moved)
         if add is not None:
             self._remember(seen, add)
+
+    def _turned(self, share: Share) -> Callable[[int, Tensor], Tensor]:
+        """How a share's kernel gets its part of the direction of a matrix that ranks have split."""
+
+        def gather(number: int, mixture: Tensor) -> Tensor:
+            p = self.params[share.members[number]]
+            return turned_shard(p, mixture, share.kernel.rule)
+
+        return gather
 
     def _remember(self, seen: list[Tensor], add: Add) -> None:
         """Add up what ranks have seen of each tensor, and keep it in its memory."""

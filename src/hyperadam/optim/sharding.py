@@ -61,6 +61,30 @@ def local_rows(p: Any, saved: Any) -> Tensor:
     return local(saved.redistribute(p.device_mesh, _row_placements(p)))
 
 
+def turned_shard(p: Any, mixture: Tensor, rule: Any) -> Tensor:
+    """This rank's share ``(1, n)`` of the direction of ``p``, a matrix, given its share of the
+    mixture. Ranks gather the whole one, and all of them turn it."""
+    from torch.distributed.tensor import DTensor, Replicate
+
+    shape = torch.Size(p.shape)
+    stride = tuple(math.prod(shape[i + 1 :]) for i in range(len(shape)))
+    mesh, here = p.device_mesh, mixture.view(local(p).shape)
+    split = DTensor.from_local(
+        here, mesh, p.placements, run_check=False, shape=shape, stride=stride
+    )
+    made = rule.direction(split.full_tensor().reshape(1, -1), shape).view(shape)
+    whole = DTensor.from_local(made, mesh, [Replicate()] * mesh.ndim, run_check=False)
+    return local(whole.redistribute(mesh, p.placements)).reshape(1, -1)
+
+
+def turns_of(rule: Any, params: Iterable[Any], now: Iterable[Any]) -> list[float]:
+    """Of every parameter 1 if it is a matrix whose shards ranks must gather ``now``, else 0."""
+    if not rule.per_tensor:
+        return []
+    turn = {id(p) for p in now}
+    return [float(id(p) in turn and is_dtensor(p) and rule.turns(p.shape)) for p in params]
+
+
 def shards(p: Any) -> int:
     """Into how many pieces a ``DTensor`` is split; each may lie on several ranks."""
     placements = zip(p.placements, p.device_mesh.shape, strict=True)

@@ -12,13 +12,15 @@ from torch import Tensor, nn
 from torch.nn.functional import relu
 
 from hyperadam.rules.base import Sums, UpdateRule
-from hyperadam.rules.checks import check_whole, rates
+from hyperadam.rules.checks import check_flag, check_whole, rates
 from hyperadam.rules.faults import SLACK, Fault, extremes, largest_gradient
 from hyperadam.rules.layers import glorot, zeros
+from hyperadam.rules.orthogonal import is_matrix, orthogonal
 from hyperadam.rules.pace import (
     USUAL_SIZE,
     counted_size,
     fan_in,
+    horizon_factor,
     least_size,
     size_floor,
     width_factor,
@@ -97,6 +99,7 @@ class HyperAdam2Rule(UpdateRule[HyperAdam2State]):
             ``|m̂|`` is then bounded by :meth:`moment_bounds`, whatever the gradients do.
         hidden: units of the TensorCell.
         units: units of the weight field's network.
+        orthogonal: make the direction of a matrix orthogonal, see :meth:`direction`.
     """
 
     kind = "hyperadam2"
@@ -111,6 +114,7 @@ class HyperAdam2Rule(UpdateRule[HyperAdam2State]):
         gammas: Sequence[float] = (0.99, 0.999),
         hidden: int = 24,
         units: int = 8,
+        orthogonal: bool = True,
     ) -> None:
         betas, gammas = rates("betas", betas), rates("gammas", gammas)
         if betas[-1] ** 2 > (1 - MARGIN) * gammas[0] or gammas[0] == 0:
@@ -120,7 +124,15 @@ class HyperAdam2Rule(UpdateRule[HyperAdam2State]):
             )
         check_whole("hidden", hidden, 1)
         check_whole("units", units, 1)
-        super().__init__(betas=list(betas), gammas=list(gammas), hidden=hidden, units=units)
+        check_flag("orthogonal", orthogonal)
+        super().__init__(
+            betas=list(betas),
+            gammas=list(gammas),
+            hidden=hidden,
+            units=units,
+            orthogonal=orthogonal,
+        )
+        self.orthogonal = orthogonal
         self.betas, self.gammas = betas, gammas
         self.slow = tuple(beta for beta in betas if beta)
         self.memory = len(Memory._fields) - 2 + len(self.slow) + len(gammas)
@@ -146,9 +158,19 @@ class HyperAdam2Rule(UpdateRule[HyperAdam2State]):
     def forward(
         self, grad: Tensor, state: HyperAdam2State, sums: Sums | None = None
     ) -> tuple[Tensor, HyperAdam2State]:
-        """One step for some coordinates of a tensor; ``sums`` is the tensor's :class:`Control`."""
+        """One step for some coordinates of a tensor; ``sums`` is the tensor's :class:`Control`. What
+        comes out is a mixture of Adams; :meth:`direction` makes an update of it."""
         weight_field, moment_field, new = self.fields(grad, state, sums)
         return (weight_field * moment_field).sum(-2), new
+
+    def turns(self, shape: Sequence[int]) -> bool:
+        """Whether the mixture of a tensor of this shape is made orthogonal."""
+        return self.orthogonal and is_matrix(shape)
+
+    def direction(self, mixture: Tensor, shape: Sequence[int]) -> Tensor:
+        """The update from the mixture ``(runs, n)`` of whole tensors: a vector's is the mixture
+        itself, a matrix's is turned, so that all its singular values are about the same."""
+        return orthogonal(mixture, shape) if self.turns(shape) else mixture
 
     def look(
         self, grad: Tensor, state: HyperAdam2State, sums: Sums | None = None
@@ -215,10 +237,10 @@ class HyperAdam2Rule(UpdateRule[HyperAdam2State]):
     def steer(self, memory: Tensor, facts: Tensor) -> Control:
         """The TensorCell of many tensors at once: ``memory (..., K)`` and the :meth:`facts` of each,
         ``(..., facts)``, to what all coordinates of a tensor share."""
-        known, floor, width, _, _, beta_hat, gamma_hat = self._unpack_facts(facts)
+        known, floor, factor, _, _, beta_hat, gamma_hat = self._unpack_facts(facts)
         log_step, rho = self.tensor_cell(self.features(memory, facts))
         counted = counted_size(memory[..., :1], floor, known[..., VECTOR : VECTOR + 1] > 0)
-        scale = (counted / USUAL_SIZE * width).squeeze(-1)
+        scale = (counted / USUAL_SIZE * factor).squeeze(-1)
         size = torch.exp(log_step) * scale.to(rho.dtype)
         return Control(size, rho, beta_hat.to(rho.dtype), gamma_hat.to(rho.dtype))
 
@@ -258,8 +280,8 @@ class HyperAdam2Rule(UpdateRule[HyperAdam2State]):
 
     def facts(self, stage: Stage) -> list[float]:
         """What the TensorCell knows of a tensor without a look at it: features of its shape and the
-        time, the least size it counts for and the factor of its width, and the bias corrections of
-        the step before, which the memory is of, and of this one."""
+        time, the least size it counts for, the factor of its width and the horizon, and the bias
+        corrections of the step before, which the memory is of, and of this one."""
         step, total, shape = stage
         known = float(total > 0)
         return [
@@ -272,7 +294,7 @@ class HyperAdam2Rule(UpdateRule[HyperAdam2State]):
             known * (math.log(max(total, 1)) / 4 - 1),
             known,
             size_floor(shape),
-            width_factor(shape),
+            width_factor(shape) * horizon_factor(total),
             *chain(*self._corrections(max(step - 1, 1))),
             *chain(*self._corrections(step)),
         ]
@@ -311,8 +333,9 @@ class HyperAdam2Rule(UpdateRule[HyperAdam2State]):
         return [moment_bound(beta, gamma) for beta, gamma in self.pairs]
 
     def update_bound(self) -> float:
-        """The largest entry of an update, whatever the gradients: every ρ is bounded, since the
-        weight field's inputs are, by √betas and by ½."""
+        """The largest entry of a mixture, whatever the gradients: every ρ is bounded, since the
+        weight field's inputs are, by √betas and by ½. A direction that is made orthogonal has a
+        fixed root mean square."""
         largest = torch.full_like(self.theta_3[..., :1, :], math.sqrt(len(self.betas)))
         largest[..., -1] = 0.5
         hidden = relu((self.theta_3.abs() * largest).sum(-1, keepdim=True) + self.b_3)

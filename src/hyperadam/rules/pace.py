@@ -19,6 +19,9 @@ USUAL_SIZE = 0.1
 NARROW = 64
 #: A tensor that is not zero counts for at least its floor over this.
 SMALL = 20
+#: A training of so many steps takes steps as long as ``lr`` says; and one of unknown length counts
+#: for so many.
+SHORT, UNKNOWN = 100, 1000
 #: Numbers that are squared in float64 at a time.
 TILE = 2**14
 
@@ -78,6 +81,12 @@ def width_factor(shape: Sequence[int]) -> float:
     All inputs of a unit move together, so what a step does to its output grows with their number.
     """
     return (NARROW / fan_in(shape)) ** 0.25 if len(shape) > 1 else 1.0
+
+
+def horizon_factor(total: int) -> float:
+    """What HyperAdam2's steps are multiplied by for a training of so many steps, 0 if that is not
+    known: long ones want shorter steps. The unknown counts as :data:`UNKNOWN` steps."""
+    return float((SHORT / (total or UNKNOWN)) ** 0.3)
 
 
 def square_sum(x: Tensor) -> Tensor:

@@ -1,4 +1,5 @@
-"""Reads a rule from a ``.safetensors`` file, shipped or the user's. Weights are data: nothing is ever unpickled."""
+"""Reads a rule from a ``.safetensors`` file, shipped or the user's. Weights are data: nothing is
+ever unpickled."""
 
 from __future__ import annotations
 
@@ -37,18 +38,19 @@ def load_rule(
 
     ``relative`` turns the rule's option of that name on or off; ``None``: as the file says.
 
-    A string with neither a directory separator nor the suffix ``.safetensors`` is the name of shipped weights; all else is
-    a path. Raises :class:`WeightsError` if the name is not shipped or the file does not hold a rule, and
-    ``FileNotFoundError`` if there is no such file.
-    """
+    A string with neither a directory separator nor the suffix ``.safetensors`` is the name of
+    shipped weights; all else is a path. Raises :class:`WeightsError` if the name is not shipped or
+    the file does not hold a rule, and ``FileNotFoundError`` if there is no such file."""
     if not isinstance(name_or_path, str | os.PathLike):
         raise TypeError(
-            f"name_or_path must be the name of shipped weights or a path to a {SUFFIX} file, got {type(name_or_path).__name__}"
+            f"name_or_path must be the name of shipped weights or a path to a {SUFFIX} file, got "
+            f"{type(name_or_path).__name__}"
         )
     path = _find(name_or_path)
     if not path.is_file():
         raise FileNotFoundError(
-            f"name_or_path: there is no file {str(path)!r}; expected a {SUFFIX} file or a shipped name"
+            f"name_or_path: there is no file {str(path)!r}; "
+            f"expected a {SUFFIX} file or a shipped name"
         )
     with _opened(path) as file:
         rule = _build(path, _about(path, file.metadata()), relative)
@@ -73,7 +75,8 @@ def check_finite(rule: UpdateRule[Any], source: str) -> None:
 
 
 def _find(name_or_path: str | os.PathLike[str]) -> Path:
-    """Where the weights should be; an unknown name is refused here, with what could have been meant."""
+    """Where the weights should be; an unknown name is refused here, with what could have been
+    meant."""
     if (
         not isinstance(name_or_path, str)
         or name_or_path.endswith(SUFFIX)
@@ -87,7 +90,8 @@ def _find(name_or_path: str | os.PathLike[str]) -> Path:
     near = difflib.get_close_matches(name, shipped, n=3)
     hint = f"did you mean {' or '.join(map(repr, near))}? " if near else ""
     raise WeightsError(
-        f"there are no shipped weights named {name!r}: {hint}shipped: {listed}; a path ends in {SUFFIX}"
+        f"there are no shipped weights named {name!r}: {hint}shipped: {listed}; "
+        f"a path ends in {SUFFIX}"
     )
 
 

@@ -1,4 +1,5 @@
-"""Makes ``adam-init.safetensors``, the untrained start that behaves like Adam: ``python -m hyperadam.weights.make_initial``."""
+"""Makes ``adam-init.safetensors``, the untrained start that behaves like Adam: ``python -m
+hyperadam.weights.make_initial``."""
 
 from __future__ import annotations
 
@@ -15,13 +16,15 @@ NAME = "adam-init"
 
 
 def initial_rule(seed: int = 0) -> HyperAdamRule:
-    """``hyperadam`` before meta-training: decay rates spread about Adam's, equal weights that sum to one, a random LSTM."""
+    """``hyperadam`` before meta-training: decay rates spread about Adam's, equal weights that sum
+    to one, a random LSTM."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         rule = HyperAdamRule(**preset("hyperadam").config).start_near_adam()
     rule.provenance = {
         "made_by": "python -m hyperadam.weights.make_initial",
-        "what": "untrained: twenty Adams with fixed decay rates about (0.9, 0.999), averaged, with a warm-up",
+        "what": "untrained: twenty Adams with fixed decay rates about (0.9, 0.999), averaged, "
+        "with a warm-up",
         "seed": seed,
         "meta_steps": 0,
     }

@@ -454,7 +454,7 @@ def variant(monkeypatch: pytest.MonkeyPatch) -> Variant:
 def test_a_variant_is_meta_trained_once_and_evaluated(here: Path, variant: Variant) -> None:
     place, spec = (
         Place(here / "results"),
-        experiment(optimizers=("full",), tasks=("bowl",), steps=(4,)),
+        experiment(optimizers=("full",), tasks=("bowl",), steps=(4,), meta_seeds=(0,)),
     )
     (job,) = variant_jobs([spec], place)
     assert not cell_jobs([spec], place)
@@ -466,6 +466,49 @@ def test_a_variant_is_meta_trained_once_and_evaluated(here: Path, variant: Varia
     assert (found.label, found.settings["config"]["candidates"]) == ("full", 2)
     other = variant._replace(settings=replace(variant.settings, seed=1))
     assert not VariantJob(other, place.variants).done, "other settings, other weights"
+
+
+def test_a_variant_is_meta_trained_from_several_seeds(here: Path, variant: Variant) -> None:
+    """Each with a file of its own; a number is of a meta-seed, the mean over its runs."""
+    place = Place(here / "results")
+    spec = experiment(
+        optimizers=("full", "adam-init"),
+        tasks=("bowl",),
+        steps=(4,),
+        quick_steps=(2,),
+        figures=(),
+        published={},
+    )
+    jobs = variant_jobs([spec], place)
+    assert [job.label for job in jobs] == [
+        "meta-train full",
+        "meta-train full-1",
+        "meta-train full-2",
+    ]
+    assert [job.variant.settings.seed for job in jobs] == [0, 1, 2]
+    assert not run_jobs(jobs[:1], Setup(place.folder), quiet)
+    first = cell_jobs([spec], place)
+    assert [job.label for job in first] == ["bowl  full  4 steps", "bowl  adam-init  4 steps"]
+    assert not run_jobs(first, Setup(place.folder), quiet)
+    one, untrained = load(spec, place.store).results
+    assert (one.seeds, one.one, one.pooled) == ((0,), "meta-seed", 3)
+    assert (untrained.seeds, untrained.one, untrained.pooled) == ((0, 1, 2), "run", 0)
+
+    assert [job.label for job in variant_jobs([spec], place)] == [
+        "meta-train full-1",
+        "meta-train full-2",
+    ]
+    assert not run_jobs(variant_jobs([spec], place), Setup(place.folder), quiet)
+    rest = cell_jobs([spec], place)
+    assert [job.label for job in rest] == ["bowl  full-1  4 steps", "bowl  full-2  4 steps"]
+    assert not run_jobs(rest, Setup(place.folder), quiet)
+    all_of_them, _ = load(spec, place.store).results
+    assert all_of_them.seeds == (0, 1, 2)
+    assert all_of_them.final_loss[0] == one.final_loss[0]
+    assert len(set(all_of_them.final_loss.tolist())) == 3
+    assert len(set(all_of_them.settings["weights"].split())) == 3
+    assert not cell_jobs([spec], place)
+    assert variant_jobs([spec], Place(here / "results", quick=True))[1:] == []  # one, coarsely
 
 
 def test_an_interrupted_variant_goes_on(here: Path, variant: Variant) -> None:

@@ -10,7 +10,7 @@ from torch import nn
 
 from hyperadam.data import draws
 from hyperadam.experiments.suite import runs, tasks
-from hyperadam.experiments.suite.files import Cell, Run
+from hyperadam.experiments.suite.files import Run, TaskRuns
 from hyperadam.experiments.suite.tasks import SuiteTask, regress
 from hyperadam.tasks import ModuleTask, examples
 
@@ -68,9 +68,9 @@ def cell(
     losses: dict[str, Sequence[float]],
     parameters: int = 5,
     envelope: str = "",
-) -> Cell:
+) -> TaskRuns:
     """A cell with untuned optimizers, and their losses by seed."""
-    found = Cell(task, steps, {"parameters": parameters, "envelope": envelope, "title": task})
+    found = TaskRuns(task, steps, {"parameters": parameters, "envelope": envelope, "title": task})
     for name, values in losses.items():
         found.optimizers[name] = {"lr": 0.1}
         for seed, loss in enumerate(values):

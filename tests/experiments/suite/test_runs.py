@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from hyperadam.experiments.suite import files, rivals, runs
-from hyperadam.experiments.suite.files import Cell, Folder
+from hyperadam.experiments.suite.files import Folder, TaskRuns
 from hyperadam.experiments.suite.rivals import Rival
 from hyperadam.experiments.suite.runs import Job
 from hyperadam.experiments.suite.tasks import SuiteTask
@@ -23,8 +23,8 @@ KNOWN = rivals.rivals()
 SGD = dataclasses.replace(KNOWN["sgd-cosine"], rates=(0.001, 0.003))
 
 
-def tried(losses: dict[float, float]) -> Cell:
-    cell = Cell("curve", 20, {})
+def tried(losses: dict[float, float]) -> TaskRuns:
+    cell = TaskRuns("curve", 20, {})
     for lr, loss in losses.items():
         cell.runs[("sgd-cosine", lr, runs.VALIDATION)] = run(
             "sgd-cosine", loss, lr, runs.VALIDATION

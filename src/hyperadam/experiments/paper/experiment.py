@@ -57,6 +57,7 @@ class Experiment:
         test: whether runs are also measured on the test set.
         published: the paper's numbers by task, optimizer, steps and measure; accuracies are shares.
         quick_runs, quick_steps: those of the coarse version.
+        meta_seeds: from which its variants of HyperAdam, if it has any, are meta-trained.
         timed: tasks on which the time of an update is measured.
     """
 
@@ -77,6 +78,7 @@ class Experiment:
     quick_runs: int = 2
     quick_steps: tuple[int, ...] = (100,)
     timed: tuple[str, ...] = ()
+    meta_seeds: tuple[int, ...] = variants.META_SEEDS
 
     def runs_of(self, task: str, label: str, steps: int) -> int:
         """How many runs a cell has."""
@@ -91,6 +93,7 @@ class Experiment:
         steps = dict(zip(self.steps, self.quick_steps, strict=True))
         return replace(
             self.with_runs(min(self.runs, self.quick_runs)),
+            meta_seeds=self.meta_seeds[:1],
             steps=self.quick_steps,
             figures=tuple(figure._replace(steps=steps[figure.steps]) for figure in self.figures),
             claims=tuple(
@@ -127,11 +130,16 @@ class Experiment:
         if runs:
             return self.with_runs(runs).cells(False, None, tuning, weights)
         absent = self.unavailable(weights)
-        there = [label for label in self.optimizers if label not in absent]
+        there = [
+            (label, meta_seed)
+            for label in self.optimizers
+            if label not in absent
+            for meta_seed in self.meta_seeds_of(label, weights)
+        ]
         return [
             Cell(
                 task,
-                resolve(label, task, steps, tuning, weights),
+                resolve(label, task, steps, tuning, weights, meta_seed),
                 tuple(range(self.runs_of(task, label, steps))),
                 steps,
                 self.final_batches,
@@ -139,15 +147,24 @@ class Experiment:
             )
             for task in self.tasks
             for steps in self.steps
-            for label in there
+            for label, meta_seed in there
         ]
+
+    def meta_seeds_of(self, label: str, weights: Path = VARIANTS) -> list[int]:
+        """The meta-seeds whose weights of a variant are there; what is no variant has one, 0."""
+        if label not in variants.VARIANTS:
+            return [0]
+        made = variants.VARIANTS[label]
+        return [n for n in self.meta_seeds if (weights / f"{made.at(n).file}{SUFFIX}").is_file()]
 
     def unavailable(self, weights: Path = VARIANTS) -> dict[str, str]:
         """The optimizers that cannot be had, and why, in a line."""
         reasons = {}
         for label in self.optimizers:
             try:
-                resolve(label, weights=weights)
+                resolve(
+                    label, weights=weights, meta_seed=(self.meta_seeds_of(label, weights) or [0])[0]
+                )
             except (WeightsError, FileNotFoundError, ValueError) as error:
                 reasons[label] = str(error)
         return reasons
@@ -159,13 +176,14 @@ def resolve(
     steps: int = 100,
     tuning: Path | None = None,
     weights: Path = VARIANTS,
+    meta_seed: int = 0,
 ) -> OptimizerSpec:
-    """The optimizer that an experiment calls ``label``."""
+    """The optimizer that an experiment calls ``label``; a variant as it came from a meta-seed."""
     if label == UNTRAINED:
         spec = optimizers.find(label).at(UNTRAINED_LR)
         return replace(spec, label=label, rate=Rate(UNTRAINED_LR, Kind.START))
     if label in variants.VARIANTS:
-        path = weights / f"{variants.VARIANTS[label].file}{SUFFIX}"
+        path = weights / f"{variants.VARIANTS[label].at(meta_seed).file}{SUFFIX}"
         if not path.is_file():
             raise WeightsError(f"the variant {label!r} is not meta-trained yet: there is no {path}")
         return replace(optimizers.find(str(path)), label=label)

@@ -13,11 +13,11 @@ from hyperadam.experiments.jobs import Job
 from hyperadam.experiments.paper import timing
 from hyperadam.experiments.paper.experiment import Experiment, labels
 from hyperadam.experiments.paper.variant_jobs import VariantJob
-from hyperadam.experiments.paper.variants import VARIANTS
+from hyperadam.experiments.paper.variants import VARIANTS, Variant
 from hyperadam.experiments.training.cells import Cell, find_result, run_cell
 from hyperadam.experiments.training.rates import Kind
 from hyperadam.files import Damaged
-from hyperadam.results import Result, Store, settings_key
+from hyperadam.results import Result, Store, pool, settings_key
 
 
 class Place(NamedTuple):
@@ -63,7 +63,10 @@ class CellJob(Job):
     @property
     def label(self) -> str:
         seeds = f", seed {self.cell.seeds[0]}" if len(self.cell.seeds) == 1 else ""
-        return f"{self.cell.task}  {self.cell.optimizer.label}  {self.cell.steps:,} steps{seeds}"
+        name = self.cell.optimizer.label
+        if name in VARIANTS and self.cell.optimizer.name != VARIANTS[name].file:
+            name = self.cell.optimizer.name  # which has the meta-seed in it
+        return f"{self.cell.task}  {name}  {self.cell.steps:,} steps{seeds}"
 
     @property
     def work(self) -> float:
@@ -79,12 +82,15 @@ class CellJob(Job):
 
 
 def variant_jobs(experiments: Iterable[Experiment], place: Place) -> list[VariantJob]:
-    """The variants that have to be meta-trained, each once."""
-    wanted = {
-        VARIANTS[label].file: VARIANTS[label]
-        for label in labels(list(experiments))
-        if label in VARIANTS
-    }
+    """The variants that have to be meta-trained, each once, all from the first meta-seed before
+    any from the next."""
+    wanted: dict[str, Variant] = {}
+    planned = [e.coarse() if place.quick else e for e in experiments]
+    for meta_seed in dict.fromkeys(seed for e in planned for seed in e.meta_seeds):
+        for label in labels([e for e in planned if meta_seed in e.meta_seeds]):
+            if label in VARIANTS:
+                made = VARIANTS[label].at(meta_seed)
+                wanted[made.file] = made
     chosen = (variant.coarse() if place.quick else variant for variant in wanted.values())
     return [job for variant in chosen if not (job := VariantJob(variant, place.variants)).done]
 
@@ -142,7 +148,8 @@ class Loaded(NamedTuple):
     """What there is of an experiment.
 
     Attributes:
-        results: in the order of its cells; of each cell those runs that are there.
+        results: in the order of its cells; of each cell those runs that are there. A variant's are
+            pooled: a row for each meta-seed.
         damaged: what is wrong with the file of a cell, by task, label of the optimizer and steps.
     """
 
@@ -157,7 +164,8 @@ def load(
     :class:`Place`."""
     folder = store.folder.parent
     place = Place(folder.parent if quick else folder, quick)
-    results, damage = [], {}
+    damage = {}
+    there: dict[tuple[str, str, int], dict[int, Result]] = {}
     for cell in place.cells(experiment, runs):
         try:
             found = find_result(cell, store)
@@ -165,7 +173,11 @@ def load(
             damage[cell.task, cell.optimizer.label, cell.steps] = str(error)
             continue
         if found is not None:
-            results.append(found)
+            rows = there.setdefault((found.task, found.label, found.steps), {})
+            rows[_meta_seed(cell, experiment)] = found
+    results = [
+        pool(rows) if label in VARIANTS else rows[0] for (_, label, _), rows in there.items()
+    ]
     if experiment.timed:
         try:
             results = timing.attach(results, place.time)
@@ -173,6 +185,14 @@ def load(
             for task in experiment.timed:
                 damage |= {(task, label, 1): str(error) for label in experiment.optimizers}
     return Loaded(results, damage)
+
+
+def _meta_seed(cell: Cell, experiment: Experiment) -> int:
+    """From which meta-seed the cell's variant is; 0 for what is no variant."""
+    made = VARIANTS.get(cell.optimizer.label)
+    if made is None:
+        return 0
+    return next(n for n in experiment.meta_seeds if made.at(n).file == cell.optimizer.name)
 
 
 def unavailable(experiments: Sequence[Experiment], place: Place) -> dict[str, str]:

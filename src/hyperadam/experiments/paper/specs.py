@@ -49,26 +49,28 @@ _EXPERIMENTS = (
         figures=(Figure("Small MLP with ELU", "mnist-mlp-elu", 100),),
         claims=(
             Claim(
-                "HyperAdam ends lowest with sigmoid, ReLU and ELU.",
+                "With sigmoid, ReLU and ELU, HyperAdam trains the small MLP to a lower loss than "
+                "Adam, DMoptimizer and RNNprop.",
                 PAPER,
                 ("adam", "dm", "rnnprop"),
                 ("mnist-mlp", "mnist-mlp-relu", "mnist-mlp-elu"),
             ),
             Claim(
-                "With tanh HyperAdam beats the other learned optimizers (the text; in the table "
-                "RNNprop is lower).",
+                "With tanh, HyperAdam trains the small MLP better than DMoptimizer and RNNprop "
+                "(so the text; in the table RNNprop is lower).",
                 PAPER,
                 ("dm", "rnnprop"),
                 ("mnist-mlp-tanh",),
             ),
             Claim(
-                "On the ELU network HyperAdam's curve is the lowest of all nine.",
+                "On the small MLP with ELU, HyperAdam's curve is the lowest of all nine "
+                "optimizers'.",
                 PAPER,
                 (*BASELINES, "dm", "rnnprop"),
                 ("mnist-mlp-elu",),
             ),
             Claim(
-                "DMoptimizer does not carry over to ELU: even Adam is better.",
+                "DMoptimizer does not carry over to an MLP with ELU: even Adam is better.",
                 "adam",
                 ("dm",),
                 ("mnist-mlp-elu",),
@@ -96,18 +98,20 @@ _EXPERIMENTS = (
         figures=(Figure("Seven hidden layers", "mnist-mlp-7x20", 100),),
         claims=(
             Claim(
-                "HyperAdam ends clearly below Adam and DMoptimizer at every depth.",
+                "HyperAdam ends clearly below Adam and DMoptimizer on MLPs of every depth from "
+                "one to ten hidden layers.",
                 PAPER,
                 ("adam", "dm"),
             ),
             Claim(
-                "HyperAdam ends below RNNprop with more than six layers.",
+                "On MLPs with more than six hidden layers, HyperAdam ends below RNNprop.",
                 PAPER,
                 ("rnnprop",),
                 _DEEP[6:],
             ),
             Claim(
-                "With seven layers HyperAdam's curve is the lowest of all nine.",
+                "On the MLP with seven hidden layers, HyperAdam's curve is the lowest of all nine "
+                "optimizers'.",
                 PAPER,
                 (*BASELINES, "dm", "rnnprop"),
                 ("mnist-mlp-7x20",),
@@ -128,12 +132,13 @@ _EXPERIMENTS = (
         figures=(Figure("One layer, small noise", "sine-lstm-small-noise", 100),),
         claims=(
             Claim(
-                "HyperAdam ends below Adam, DMoptimizer and RNNprop on all three tasks.",
+                "On all three LSTM tasks, HyperAdam ends below Adam, DMoptimizer and RNNprop.",
                 PAPER,
                 ("adam", "dm", "rnnprop"),
             ),
             Claim(
-                "With small noise HyperAdam's curve is the lowest of all nine.",
+                "On the LSTM with small noise, HyperAdam's curve is the lowest of all nine "
+                "optimizers'.",
                 PAPER,
                 (*BASELINES, "dm", "rnnprop"),
                 ("sine-lstm-small-noise",),
@@ -166,7 +171,8 @@ _EXPERIMENTS = (
         ),
         claims=(
             Claim(
-                "HyperAdam trains all four, where DMoptimizer and RNNprop do poorly or fail.",
+                "HyperAdam trains all four convolutional networks, where DMoptimizer and RNNprop "
+                "do poorly or fail.",
                 PAPER,
                 ("dm", "rnnprop"),
             ),
@@ -206,8 +212,8 @@ _EXPERIMENTS = (
         figures=(Figure("Nine hidden layers", "mnist-mlp-9x20", 10_000),),
         claims=(
             Claim(
-                "HyperAdam lowers the loss where DMoptimizer and all hand-made optimizers but Adam "
-                "fail to.",
+                "On the MLP with nine hidden layers, over 10,000 steps, HyperAdam lowers the "
+                "loss where DMoptimizer and all hand-made optimizers but Adam fail to.",
                 PAPER,
                 ("sgd", "momentum", "adagrad", "adadelta", "rmsprop", "dm"),
             ),
@@ -226,10 +232,19 @@ _EXPERIMENTS = (
         final_batches=500,
         figures=(Figure("Two layers", "sine-lstm-2", 10_000),),
         claims=(
-            Claim("HyperAdam ends below RMSProp and SGD.", PAPER, ("rmsprop", "sgd")),
-            Claim("So does RNNprop.", "rnnprop", ("rmsprop", "sgd")),
             Claim(
-                "DMoptimizer first lowers the loss, then loses it: HyperAdam ends below it.",
+                "On the two-layer LSTM, over 10,000 steps, HyperAdam ends below RMSProp and SGD.",
+                PAPER,
+                ("rmsprop", "sgd"),
+            ),
+            Claim(
+                "On the two-layer LSTM, over 10,000 steps, RNNprop ends below RMSProp and SGD.",
+                "rnnprop",
+                ("rmsprop", "sgd"),
+            ),
+            Claim(
+                "On the two-layer LSTM, over 10,000 steps, DMoptimizer first lowers the loss, "
+                "then loses it: HyperAdam ends below it.",
                 PAPER,
                 ("dm",),
             ),
@@ -256,34 +271,43 @@ _EXPERIMENTS = (
         ),
         claims=(
             Claim(
-                "On MNIST DMoptimizer and RNNprop fail where HyperAdam trains.",
+                "On CNN-2 on MNIST, over 2,000 and 10,000 steps, HyperAdam trains where "
+                "DMoptimizer and RNNprop fail.",
                 PAPER,
                 ("dm", "rnnprop"),
                 ("mnist-cnn2",),
             ),
             Claim(
-                "On MNIST HyperAdam ends a little below SGD, Adam and AdaDelta.",
+                "On CNN-2 on MNIST, over 2,000 and 10,000 steps, HyperAdam ends a little below "
+                "SGD, Adam and AdaDelta.",
                 PAPER,
                 ("sgd", "adam", "adadelta"),
                 ("mnist-cnn2",),
             ),
             Claim(
-                "On CIFAR-10 Adam is ahead of HyperAdam after 2,000 steps.",
+                "On CNN-2 on CIFAR-10, Adam is ahead of HyperAdam after 2,000 steps.",
                 "adam",
                 (PAPER,),
                 ("cifar10-cnn2",),
                 2_000,
             ),
-            Claim("So is RMSProp.", "rmsprop", (PAPER,), ("cifar10-cnn2",), 2_000),
             Claim(
-                "After 10,000 steps on CIFAR-10 HyperAdam is below both.",
+                "On CNN-2 on CIFAR-10, RMSProp is ahead of HyperAdam after 2,000 steps.",
+                "rmsprop",
+                (PAPER,),
+                ("cifar10-cnn2",),
+                2_000,
+            ),
+            Claim(
+                "On CNN-2 on CIFAR-10, HyperAdam is below Adam and RMSProp after 10,000 steps.",
                 PAPER,
                 ("adam", "rmsprop"),
                 ("cifar10-cnn2",),
                 10_000,
             ),
             Claim(
-                "On CIFAR-10 DMoptimizer and RNNprop hardly lower the loss.",
+                "On CNN-2 on CIFAR-10, over 10,000 steps, DMoptimizer and RNNprop hardly lower "
+                "the loss; HyperAdam does.",
                 PAPER,
                 ("dm", "rnnprop"),
                 ("cifar10-cnn2",),
@@ -307,27 +331,29 @@ _EXPERIMENTS = (
         test=True,
         claims=(
             Claim(
-                "Learners trained by HyperAdam have a lower test loss than with DMoptimizer and "
-                "RNNprop.",
+                "CNNs trained by HyperAdam on MNIST have a lower test loss than those trained by "
+                "DMoptimizer and RNNprop.",
                 PAPER,
                 ("dm", "rnnprop"),
                 measure="test_loss",
             ),
             Claim(
-                "Learners trained by HyperAdam are right more often than with DMoptimizer and "
-                "RNNprop.",
+                "CNNs trained by HyperAdam on MNIST are right more often on the test set than "
+                "those trained by DMoptimizer and RNNprop.",
                 PAPER,
                 ("dm", "rnnprop"),
                 measure="test_top1",
             ),
             Claim(
-                "Learners trained by Adam are right more often than with DMoptimizer and RNNprop.",
+                "CNNs trained by Adam on MNIST are right more often on the test set than those "
+                "trained by DMoptimizer and RNNprop.",
                 "adam",
                 ("dm", "rnnprop"),
                 measure="test_top1",
             ),
             Claim(
-                "The test loss is lower with HyperAdam than with Adam.",
+                "CNNs trained by HyperAdam on MNIST have a lower test loss than those trained by "
+                "Adam.",
                 PAPER,
                 ("adam",),
                 measure="test_loss",
@@ -371,7 +397,8 @@ _EXPERIMENTS = (
         figures=(Figure("Three hidden layers", "mnist-mlp-3x20", 100),),
         claims=(
             Claim(
-                "The whole rule ends below every variant with a part left out.",
+                "HyperAdam's whole rule does better than without its LSTM, without its "
+                "preprocessing, or without both.",
                 "full",
                 ("no-lstm", "no-preprocessing", "no-lstm-no-preprocessing"),
             ),
@@ -389,7 +416,8 @@ _EXPERIMENTS = (
         figures=(Figure("Three hidden layers", "mnist-mlp-3x20", 100),),
         claims=(
             Claim(
-                "Meta-training with both tricks gives a better rule than with one or none.",
+                "Meta-training with Random Scaling and the convex function gives a better rule "
+                "than with one of the two or none.",
                 "full",
                 ("no-scaling", "no-convex", "no-scaling-no-convex"),
             ),
@@ -407,12 +435,12 @@ _EXPERIMENTS = (
         figures=(Figure("Four hidden layers", "mnist-mlp-4x20", 100),),
         claims=(
             Claim(
-                "Twenty candidates are the best number: fewer do worse, and so do more.",
+                "Twenty candidate Adams are the best number: fewer do worse, and so do more.",
                 "j20",
                 tuple(f"j{j}" for j in CANDIDATES if j != 20),
             ),
             *(
-                Claim(f"{j} candidates are better than one.", f"j{j}", ("j1",))
+                Claim(f"{j} candidate Adams are better than one.", f"j{j}", ("j1",))
                 for j in CANDIDATES
                 if j not in (1, 20)
             ),
@@ -434,7 +462,7 @@ _EXPERIMENTS = (
         figures=(Figure("Eight hidden layers", "mnist-mlp-8x20", 10_000),),
         claims=(
             Claim(
-                "An update of HyperAdam is slower than DMoptimizer's …",
+                "An update of HyperAdam takes longer than one of DMoptimizer.",
                 "dm",
                 (PAPER,),
                 ("mnist-mlp-9x20",),
@@ -442,7 +470,7 @@ _EXPERIMENTS = (
                 "seconds_per_step",
             ),
             Claim(
-                "… and faster than RNNprop's.",
+                "An update of HyperAdam is faster than one of RNNprop.",
                 PAPER,
                 ("rnnprop",),
                 ("mnist-mlp-9x20",),
@@ -450,7 +478,7 @@ _EXPERIMENTS = (
                 "seconds_per_step",
             ),
             Claim(
-                "Adam's is faster than HyperAdam's.",
+                "An update of Adam is faster than one of HyperAdam.",
                 "adam",
                 (PAPER,),
                 ("mnist-mlp-9x20",),
@@ -458,7 +486,8 @@ _EXPERIMENTS = (
                 "seconds_per_step",
             ),
             Claim(
-                "HyperAdam is sooner at the lowest loss that Adam reaches.",
+                "On the MLP with eight hidden layers, HyperAdam is sooner at the lowest loss "
+                "that Adam reaches.",
                 PAPER,
                 ("adam",),
                 ("mnist-mlp-8x20",),

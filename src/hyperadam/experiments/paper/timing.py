@@ -77,7 +77,7 @@ def measure(
     entries: list[dict[str, Any]] = []
     try:
         for number, task in enumerate(names):
-            seconds, gradient = _seconds(task, specs, rounds, updates)
+            seconds, gradient = step_seconds(task, specs, rounds, updates)
             progress((number + 1) / len(names))
             for label, values in seconds.items():
                 entries.append(_entry(task, label, 1, "seconds_per_step", values))
@@ -209,7 +209,7 @@ def _smooth(losses: Tensor) -> Tensor:
     return losses.double().mean(0).unfold(0, _window(losses.shape[1]), 1).mean(1)
 
 
-def _seconds(
+def step_seconds(
     name: str, specs: Sequence[OptimizerSpec], rounds: int, updates: int
 ) -> tuple[dict[str, list[float]], list[float]]:
     """The median time of an update in each round, for every optimizer, and of a gradient."""

@@ -11,16 +11,24 @@ from hyperadam.meta.settings import PRESETS, Settings
 #: What every variant gets: the preset's course with half its meta-updates, of one rollout in place
 #: of two.
 BASE = replace(PRESETS["hyperadam-paper"], updates=400, rollouts=1)
+#: Every variant is meta-trained from each of these seeds: what is said of it is then said of more
+#: than one start.
+META_SEEDS = (0, 1, 2)
 #: Numbers of candidates J.
 CANDIDATES = (1, 5, 10, 15, 20, 25, 35)
 
 
 class Variant(NamedTuple):
-    """A variant: the name of its weight file, and how it is meta-trained. Two labels may share a
-    file."""
+    """A variant, meta-trained from one seed: the name of its weight file, and how it is made. Two
+    labels may share a file."""
 
     file: str
     settings: Settings
+
+    def at(self, meta_seed: int) -> Variant:
+        """The same from another seed; seed 0 has no number in its file's name."""
+        file = f"{self.file}-{meta_seed}" if meta_seed else self.file
+        return Variant(file, replace(self.settings, seed=meta_seed))
 
     def coarse(self) -> Variant:
         """The quick version, hardly trained at all."""

@@ -51,7 +51,7 @@ class Run:
 
 
 @dataclass
-class Cell:
+class TaskRuns:
     """All runs of a task at a horizon. ``start`` has the loss before the first step by seed."""
 
     task: str
@@ -81,46 +81,50 @@ class Folder:
     def file(self, task: str, steps: int) -> Path:
         return self.path / f"{safe_name(task)}.{steps}.json"
 
-    def load(self, task: str, steps: int) -> Cell | None:
+    def load(self, task: str, steps: int) -> TaskRuns | None:
         """The runs of a task at a horizon, if there are any."""
         path = self.file(task, steps)
         return read(path) if path.is_file() else None
 
-    def all(self) -> list[Cell]:
+    def all(self) -> list[TaskRuns]:
         """Everything that is there."""
         return [read(path) for path in sorted(self.path.glob("*.json"))]
 
     @contextmanager
-    def changing(self, task: str, steps: int, about: dict[str, Any]) -> Iterator[Cell]:
-        """The cell as it is now, to change; written when the block is over. A cell of another version of the task is
+    def changing(self, task: str, steps: int, about: dict[str, Any]) -> Iterator[TaskRuns]:
+        """The runs as they are now, to change; written when the block is over. Runs of another version of the task are
         refused: numbers of the two must not meet in one table."""
         path = self.file(task, steps)
         path.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(path.with_name(f".{path.name}.lock")):
-            cell = read(path) if path.is_file() else Cell(task, steps, about)
-            check_about(path, cell, about)
-            yield cell
-            write_atomically(path, _text(cell))
+            task_runs = read(path) if path.is_file() else TaskRuns(task, steps, about)
+            check_about(path, task_runs, about)
+            yield task_runs
+            write_atomically(path, _text(task_runs))
 
 
-def check_about(path: Path, cell: Cell, about: Mapping[str, Any]) -> None:
+def check_about(path: Path, task_runs: TaskRuns, about: Mapping[str, Any]) -> None:
     """Refuse results of another task or other data."""
-    if cell.about != about:
-        differ = [key for key in {*cell.about, *about} if cell.about.get(key) != about.get(key)]
-        was, now = ({key: what.get(key) for key in sorted(differ)} for what in (cell.about, about))
+    if task_runs.about != about:
+        differ = [
+            key for key in {*task_runs.about, *about} if task_runs.about.get(key) != about.get(key)
+        ]
+        was, now = (
+            {key: what.get(key) for key in sorted(differ)} for what in (task_runs.about, about)
+        )
         raise ValueError(
-            f"{path} holds results of another version of {cell.task}: {was} there, {now} here; delete it or name another folder"
+            f"{path} holds results of another version of {task_runs.task}: {was} there, {now} here; delete it or name another folder"
         )
 
 
-def read(path: Path) -> Cell:
-    """A stored cell; a file that is none is refused with a message that names it."""
+def read(path: Path) -> TaskRuns:
+    """Stored runs; a file that is none is refused with a message that names it."""
     try:
         stored = json.loads(path.read_text(encoding="utf-8"))
         if stored["format"] != FORMAT:
             raise ValueError(f"its format is {stored['format']!r}, expected {FORMAT!r}")
         found = [_run(record) for record in stored["runs"]]
-        return Cell(
+        return TaskRuns(
             stored["task"],
             int(stored["steps"]),
             stored["about"],
@@ -151,21 +155,21 @@ def _json(value: float, digits: int = 7) -> float | None:
     return float(f"{value:.{digits}g}") if math.isfinite(value) else None
 
 
-def _text(cell: Cell) -> str:
+def _text(task_runs: TaskRuns) -> str:
     """JSON with a line for each run, so that changes are small."""
     lines = []
-    for run in sorted(cell.runs.values(), key=lambda run: run.key):
+    for run in sorted(task_runs.runs.values(), key=lambda run: run.key):
         record = asdict(run) | {name: _json(getattr(run, name)) for name in _NUMBERS}
         record |= {"curve": [_json(x, 5) for x in run.curve]}
         record |= {k: _json(record[k], 5) for k in ("seconds", "optimizer_seconds")}
         lines.append(json.dumps(record, allow_nan=False, separators=(",", ":")))
     head = {
         "format": FORMAT,
-        "task": cell.task,
-        "steps": cell.steps,
-        "about": cell.about,
-        "start": {str(seed): _json(loss) for seed, loss in sorted(cell.start.items())},
-        "optimizers": dict(sorted(cell.optimizers.items())),
+        "task": task_runs.task,
+        "steps": task_runs.steps,
+        "about": task_runs.about,
+        "start": {str(seed): _json(loss) for seed, loss in sorted(task_runs.start.items())},
+        "optimizers": dict(sorted(task_runs.optimizers.items())),
         "made_with": made_with("as installed"),
     }
     text = json.dumps(head, indent=1, allow_nan=False)[:-2]

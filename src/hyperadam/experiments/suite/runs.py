@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from hyperadam.experiments.suite.files import Cell, Folder, Run
+from hyperadam.experiments.suite.files import Folder, Run, TaskRuns
 from hyperadam.experiments.suite.rivals import Rival
 from hyperadam.experiments.suite.tasks import SuiteTask
 from hyperadam.experiments.tuning import FIRST_SEED
@@ -146,19 +146,19 @@ def about(task: SuiteTask) -> dict[str, Any]:
     }
 
 
-def tuned_rate(cell: Cell | None, rival: Rival) -> float | None:
+def tuned_rate(task_runs: TaskRuns | None, rival: Rival) -> float | None:
     """The rate with the lowest loss on the validation seed, once the grid is complete; a given rate as it is."""
     if not rival.rates:
         return rival.lr
-    missing = next_rates(cell, rival)
-    if missing or cell is None:
+    missing = next_rates(task_runs, rival)
+    if missing or task_runs is None:
         return None
-    return _best(_validated(cell, rival))
+    return _best(_validated(task_runs, rival))
 
 
-def next_rates(cell: Cell | None, rival: Rival) -> list[float]:
+def next_rates(task_runs: TaskRuns | None, rival: Rival) -> list[float]:
     """The rates that tuning still has to try: the first grid, then one beyond the edge while the best is there."""
-    tried = _validated(cell, rival) if cell else {}
+    tried = _validated(task_runs, rival) if task_runs else {}
     if missing := [lr for lr in rival.rates if lr not in tried]:
         return missing
     if len(tried) >= len(rival.rates) + EXTENSIONS:
@@ -170,9 +170,9 @@ def next_rates(cell: Cell | None, rival: Rival) -> list[float]:
     return [float(f"{best * factor:.6g}")] if best == rates[-1] else []
 
 
-def _validated(cell: Cell, rival: Rival) -> dict[float, float]:
+def _validated(task_runs: TaskRuns, rival: Rival) -> dict[float, float]:
     """The losses on the validation seed by rate."""
-    runs = cell.runs.values()
+    runs = task_runs.runs.values()
     return {r.lr: r.loss for r in runs if r.optimizer == rival.name and r.seed == VALIDATION}
 
 
@@ -209,20 +209,22 @@ def complete(
     """Compute what is missing of a job, run by run; each is stored as soon as it is there."""
     task, rival, steps = job.task, job.rival, job.steps
     known = about(task)
-    with folder.changing(task.name, steps, known) as cell:
-        if cell.optimizers.get(rival.name) not in (None, rival.record()):
-            cell.forget(rival.name)  # other weights or settings than now: not the same optimizer
-        cell.optimizers[rival.name] = rival.record()
-        starts = {seed: start_loss(task, seed) for seed in seeds if seed not in cell.start}
-        cell.start |= starts
+    with folder.changing(task.name, steps, known) as task_runs:
+        if task_runs.optimizers.get(rival.name) not in (None, rival.record()):
+            task_runs.forget(
+                rival.name
+            )  # other weights or settings than now: not the same optimizer
+        task_runs.optimizers[rival.name] = rival.record()
+        starts = {seed: start_loss(task, seed) for seed in seeds if seed not in task_runs.start}
+        task_runs.start |= starts
 
     def run(lr: float, seed: int, report: bool) -> None:
         done = train(task, rival, lr, steps, seed, report)
-        with folder.changing(task.name, steps, known) as cell:
-            cell.runs[done.key] = done
+        with folder.changing(task.name, steps, known) as task_runs:
+            task_runs.runs[done.key] = done
         progress(f"{job.label}  lr {lr:.3g}  seed {seed}  loss {done.loss:.4g}")
 
-    def stored() -> Cell:
+    def stored() -> TaskRuns:
         found = folder.load(task.name, steps)
         assert found is not None
         return found
@@ -230,12 +232,12 @@ def complete(
     while rates := next_rates(stored(), rival) if rival.rates else []:
         for lr in rates:
             run(lr, VALIDATION, False)
-    cell = stored()
-    found = tuned_rate(cell, rival)
+    task_runs = stored()
+    found = tuned_rate(task_runs, rival)
     assert found is not None
     for rate in job.rates(found):
         for seed in seeds:
-            if (rival.name, rate, seed) not in cell.runs:
+            if (rival.name, rate, seed) not in task_runs.runs:
                 run(rate, seed, True)
 
 
@@ -247,14 +249,14 @@ def start_loss(task: SuiteTask, seed: int) -> float:
 def missing(jobs: Sequence[Job], folder: Folder, seeds: Sequence[int] = SEEDS) -> Iterator[Job]:
     """The jobs that are not complete."""
     for job in jobs:
-        cell = folder.load(job.task.name, job.steps)
-        lr = tuned_rate(cell, job.rival)
+        task_runs = folder.load(job.task.name, job.steps)
+        lr = tuned_rate(task_runs, job.rival)
         if (
-            cell is None
+            task_runs is None
             or lr is None
-            or cell.optimizers.get(job.rival.name) != job.rival.record()
+            or task_runs.optimizers.get(job.rival.name) != job.rival.record()
             or any(
-                (job.rival.name, rate, seed) not in cell.runs
+                (job.rival.name, rate, seed) not in task_runs.runs
                 for rate in job.rates(lr)
                 for seed in seeds
             )

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hyperadam.experiments.suite.files import Cell, Run
+from hyperadam.experiments.suite.files import Run, TaskRuns
 from hyperadam.experiments.suite.runs import FACTORS, LAST, SEEDS, VALIDATION
 from hyperadam.experiments.suite.timing import Cost
 
@@ -76,27 +76,27 @@ class Interval(NamedTuple):
 
 
 class Results:
-    """All complete entries of some cells: by task, horizon and optimizer.
+    """All complete entries of some tasks: by task, horizon and optimizer.
 
     ``times`` are what steps cost, measured side by side; they count where the optimizer is still the same.
     """
 
     def __init__(
         self,
-        cells: Iterable[Cell],
+        cells: Iterable[TaskRuns],
         times: Mapping[str, Mapping[str, tuple[Cost, dict[str, Any]]]] | None = None,
         seeds: Sequence[int] = SEEDS,
     ) -> None:
-        self.cells = {(cell.task, cell.steps): cell for cell in cells}
+        self.cells = {(task_runs.task, task_runs.steps): task_runs for task_runs in cells}
         self.entries: dict[tuple[str, int, str], Entry] = {}
-        for pair, cell in self.cells.items():
-            for optimizer in cell.optimizers:
-                lr = rate(cell, optimizer)
-                runs = None if lr is None else cell.of(optimizer, lr, tuple(seeds))
+        for pair, task_runs in self.cells.items():
+            for optimizer in task_runs.optimizers:
+                lr = rate(task_runs, optimizer)
+                runs = None if lr is None else task_runs.of(optimizer, lr, tuple(seeds))
                 if runs:
-                    found = entry(cell, runs)
-                    cost, record = (times or {}).get(cell.task, {}).get(optimizer, (None, {}))
-                    if cost and record == cell.optimizers[optimizer]:
+                    found = entry(task_runs, runs)
+                    cost, record = (times or {}).get(task_runs.task, {}).get(optimizer, (None, {}))
+                    if cost and record == task_runs.optimizers[optimizer]:
                         found = replace(found, **cost._asdict())
                     self.entries[(*pair, optimizer)] = found
 
@@ -116,43 +116,43 @@ class Results:
         return self.entries[(*pair, optimizer)]
 
 
-def rate(cell: Cell, optimizer: str) -> float | None:
+def rate(task_runs: TaskRuns, optimizer: str) -> float | None:
     """The rate of the reported runs: the one given, or the best on the validation seed."""
-    settings = cell.optimizers[optimizer]
+    settings = task_runs.optimizers[optimizer]
     if "lr" in settings:
         return float(settings["lr"])
     tried = {
         run.lr: run.loss
-        for run in cell.runs.values()
+        for run in task_runs.runs.values()
         if run.optimizer == optimizer and run.seed == VALIDATION
     }
     complete = set(settings["first_rates"]) <= set(tried)
     return min(tried, key=lambda lr: (tried[lr], lr)) if complete else None
 
 
-def entry(cell: Cell, runs: Sequence[Run]) -> Entry:
+def entry(task_runs: TaskRuns, runs: Sequence[Run]) -> Entry:
     """Runs of several seeds as one."""
     curve = np.mean([run.curve for run in runs], axis=0)
     first = runs[0]
     return Entry(
-        cell.task,
-        cell.steps,
-        int(cell.about["parameters"]),
+        task_runs.task,
+        task_runs.steps,
+        int(task_runs.about["parameters"]),
         first.optimizer,
         first.lr,
         tuple(run.loss for run in runs),
         tuple(run.test for run in runs),
         statistics.fmean(run.last for run in runs),
-        sum(failed(cell, run) for run in runs),
-        statistics.median(run.seconds for run in runs) / cell.steps,
-        statistics.median(run.optimizer_seconds for run in runs) / cell.steps,
+        sum(failed(task_runs, run) for run in runs),
+        statistics.median(run.seconds for run in runs) / task_runs.steps,
+        statistics.median(run.optimizer_seconds for run in runs) / task_runs.steps,
         curve,
     )
 
 
-def failed(cell: Cell, run: Run) -> bool:
+def failed(task_runs: TaskRuns, run: Run) -> bool:
     """Whether a run diverged: its loss ceased to be finite, or is above what it began with."""
-    return run.diverged_at is not None or run.loss > cell.start[run.seed]
+    return run.diverged_at is not None or run.loss > task_runs.start[run.seed]
 
 
 def ratios(
@@ -266,13 +266,13 @@ def sensitivity(
     results: Results, optimizer: str, task: str, steps: int, seeds: Sequence[int] = SEEDS
 ) -> dict[float, float]:
     """The mean loss by the factor that multiplies the rate, where all runs are there."""
-    cell = results.cells.get((task, steps))
-    base = rate(cell, optimizer) if cell and optimizer in cell.optimizers else None
+    task_runs = results.cells.get((task, steps))
+    base = rate(task_runs, optimizer) if task_runs and optimizer in task_runs.optimizers else None
     found: dict[float, float] = {}
-    if cell is None or base is None:
+    if task_runs is None or base is None:
         return found
     for factor in FACTORS:
-        runs = cell.of(optimizer, float(f"{base * factor:.6g}"), tuple(seeds))
+        runs = task_runs.of(optimizer, float(f"{base * factor:.6g}"), tuple(seeds))
         if runs:
             found[factor] = statistics.fmean(run.loss for run in runs)
     return found

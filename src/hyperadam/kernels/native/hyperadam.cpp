@@ -99,9 +99,10 @@ void hyperadam_step(const Rule* rule, int32_t threads, int64_t runs, int64_t cou
 
 // The reverse of a step, recomputing it. The part `d_next` holds the adjoints of the new state and, as its `grad`, of the
 // update; `d_old` takes those of the old state and, as its `param`, of the gradient. With a normalised state the pass over the
-// vector is made twice, since the adjoint of s needs a sum over all coordinates first.
+// vector is made twice, since the adjoint of s needs a sum over all coordinates first. Where the part is a sample of the
+// vector, whose sums `first` and `second` are, the norms' adjoints are estimated: `whole` times what the sample has of them.
 void hyperadam_step_back(const Rule* rule, int32_t threads, int64_t runs, int64_t, const Part* part, const double* first,
-                         const double* second, const Part* d_next, const Part* d_old, double* d_weights) {
+                         const double* second, double whole, const Part* d_next, const Part* d_old, double* d_weights) {
   const Shape k(*rule);
   const int64_t n = part->grad.n, own_floats = floats<WeightGradients>(k);
   const std::vector<Item> items = long_items(runs, n);
@@ -158,6 +159,7 @@ void hyperadam_step_back(const Rule* rule, int32_t threads, int64_t runs, int64_
     std::fill(totals.begin(), totals.end(), 0.0);
     for (size_t index = 0; index < items.size(); index++)
       for (int c = 0; c < columns; c++) totals[items[index].run * columns + c] += partial[index * columns + c];
+    for (double& total : totals) total *= whole;
   }
   std::fill(d_weights, d_weights + k.weights, 0.0);
   for (size_t index = 0; index < items.size(); index++) gradients_of(index).add_to(k, d_weights);

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from hyperadam.kernels.base import Motion, Part
+from hyperadam.kernels.matrices import Matrices, to_matrices
 from hyperadam.kernels.native.library import threads
 from hyperadam.kernels.native.table import TableBatch, TableKernel, address, tensor_address
-from hyperadam.kernels.packing import Weights, pack
 from hyperadam.rules.base import Sums
 from hyperadam.rules.hyperadam import HyperAdamRule
 
@@ -76,39 +76,59 @@ class NativeKernel(TableKernel):
         self._call("step", batch, *_sums(sums, 2), None, None, address(new.table))
 
     def step_back(
-        self, batch: TableBatch, sums: Sums, d_new: TableBatch, d_old: TableBatch
-    ) -> Weights:
+        self,
+        batch: TableBatch,
+        sums: Sums,
+        d_new: TableBatch,
+        d_old: TableBatch,
+        whole: float = 1.0,
+    ) -> Tensor:
         """From the adjoints of the new state and of the update (``d_new``'s gradient): fills those
-        of the old state and of the gradient (``d_old``'s param), returns those of the weights."""
-        weights = self._weights()
-        d_flat = torch.zeros(sum(x.numel() for x in weights), dtype=torch.float64)
+        of the old state and of the gradient (``d_old``'s param), returns those of the weights,
+        all in one vector.
+
+        It goes back through the batch's first part alone. ``whole`` is how many times as long as
+        this the vector is that the sums are of."""
+        d_flat = torch.zeros(self.weights, dtype=torch.float64)
         if batch.coordinates:
             self._call(
                 "step_back",
                 batch,
                 *_sums(sums, 2),
+                ctypes.c_double(whole),
                 address(d_new.table),
                 address(d_old.table),
                 tensor_address(d_flat),
             )
-        pieces = d_flat.float().split([x.numel() for x in weights])
-        return Weights(*(d.view(x.shape) for d, x in zip(pieces, weights, strict=True)))
+        return d_flat.float()
+
+    @property
+    def weights(self) -> int:
+        """How many weights the rule has."""
+        return sum(x.numel() for x in self._weights())
+
+    def matrices(self, flat: Tensor) -> Matrices:
+        """A vector of numbers, one for each weight, as the matrices they are of."""
+        weights = self._weights()
+        pieces = flat.split([x.numel() for x in weights])
+        return Matrices(*(d.view(x.shape) for d, x in zip(pieces, weights, strict=True)))
 
     def _call(self, function: str, batch: TableBatch, *arguments: Any) -> None:
         self._weights()
         count = ctypes.c_int32(threads(batch.coordinates, GRAIN[function]))
         self._functions[function](ctypes.byref(self._rule), count, *batch.arguments, *arguments)
 
-    def _weights(self) -> Weights:
-        """The rule's meta-parameters as C reads them, packed anew when they have changed."""
+    def _weights(self) -> Matrices:
+        """The rule's meta-parameters as C reads them, read anew when they have changed."""
         version = self._version()
-        if version != self._packed_version:
-            rule, self._packed = self.rule, Weights(*(x.detach() for x in pack(self.rule)))
-            self._flat = torch.cat([x.reshape(-1) for x in self._packed])
-            self._packed_version = version
+        if version != self._version_read:
+            rule = self.rule
+            self._matrices = Matrices(*(x.detach() for x in to_matrices(rule)))
+            self._flat = torch.cat([x.reshape(-1) for x in self._matrices])
+            self._version_read = version
             options = rule.candidates, rule.preprocess, rule.lstm is not None, rule.normalize_state
             self._rule = _Rule(*options, rule.decay_bound or 0.0, self._flat.data_ptr())
-        return self._packed
+        return self._matrices
 
 
 def _sums(sums: Sums, rounds: int) -> list[ctypes.c_void_p | None]:

@@ -9,6 +9,7 @@ namespace {
 constexpr int BETAS = 4, SLOW = 3, GAMMAS = 2, J = BETAS * GAMMAS, FEATURES = 15, HIDDEN = 24, INPUTS = BETAS + 1, UNITS = 8;
 constexpr int MEMORY = 3 + SLOW + GAMMAS, TOTALS = MEMORY - 1;
 constexpr double TINY = 1e-24, USUAL_RMS = 0.1, WIDE = 64, SMALL = 20, LARGEST_LOG_STEP = 2.5, LARGEST_FEATURE = 3;
+constexpr double SHORT = 100, UNKNOWN = 1000;  // steps of a training
 constexpr double REFERENCE = (1 + 0.9) / (1 - 0.9);  // (1 + beta) / (1 - beta) of Adam's beta
 
 // The meta-parameters in the order in which they lie, row-major.
@@ -99,9 +100,9 @@ Control tensor_cell(const Rule2& rule, const Weights& w, const Part2& part, cons
     return std::tanh(z);
   };
   Control c;
-  const double width = part.rank > 1 ? std::pow(WIDE / fan_in, 0.25) : 1;
+  const double width = part.rank > 1 ? std::pow(WIDE / fan_in, 0.25) : 1, horizon = std::pow(SHORT / (known ? total : UNKNOWN), 0.3);
   const double counted = part.rank > 1 ? std::max(start, least) : std::sqrt(std::max(start, floor) * floor);
-  const double size = width * std::exp(w.log_step + LARGEST_LOG_STEP * unit(w.theta_a)) * counted / USUAL_RMS;
+  const double size = width * horizon * std::exp(w.log_step + LARGEST_LOG_STEP * unit(w.theta_a)) * counted / USUAL_RMS;
   c.lr_size = (float)(motion.lr * size);
   c.lr_decay = (float)(motion.lr * motion.decay);
   for (int j = 0; j < J; j++) c.rho[j] = (float)(w.rho[j] + reach(rule, j) * unit(w.theta_rho[j]));
@@ -121,6 +122,7 @@ Control tensor_cell(const Rule2& rule, const Weights& w, const Part2& part, cons
 // Where the numbers of a block lie, each row contiguous.
 struct Rows2 {
   float *g, *w, *m[SLOW], *v[GAMMAS];
+  float* mixture = nullptr;  // where the mixture goes if the tensor is not moved yet
 };
 
 // Sums over coordinates: of w², g², each m², each v.
@@ -191,6 +193,10 @@ static INLINE void step_lanes(const Control& c, const Weights& weights, const Ro
     }
     for (int s = 0; s < SIDE; s++) d[s] += sum[s] * seen.r[k][s];
   }
+  if (at.mixture) {
+    for (int s = 0; s < SIDE; s++) store(at.mixture + l + s * V, d[s]);
+    return;
+  }
   for (int s = 0; s < SIDE; s++) {
     float* here = at.w + l + s * V;
     const vf w = load(here), moved = w - (d[s] * c.lr_size + w * c.lr_decay);
@@ -247,9 +253,10 @@ void hyperadam_largest2(int64_t runs, int64_t count, const Part2* parts, float* 
   for (int64_t p = 0; p < count; p++) out[p] = largest(parts[p].grad.data, parts[p].grad.bfloat16, runs * parts[p].grad.n);
 }
 
-// One step of all parts. `totals` [count][runs][7] are then the sums over their coordinates.
+// One step of all parts. `totals` [count][runs][7] are then the sums over their coordinates. A part with an entry in `mixtures`
+// is not moved: its mixture of Adams goes there, [runs][n]. What it is to be multiplied by goes to `sizes` [count][runs].
 void hyperadam_step2(const Rule2* rule, int32_t threads, int64_t runs, int64_t count, const Part2* parts, const Motion2* motions,
-                     double* totals) {
+                     float* const* mixtures, double* sizes, double* totals) {
   std::vector<Item> items;
   for (int64_t p = 0; p < count; p++) add_items(items, p, runs, parts[p].grad.n, BLOCKS_EACH);
   std::vector<Control> controls(count * runs);
@@ -257,6 +264,7 @@ void hyperadam_step2(const Rule2* rule, int32_t threads, int64_t runs, int64_t c
   for (int64_t p = 0; p < count; p++)
     for (int64_t run = 0; run < runs; run++)
       controls[p * runs + run] = tensor_cell(*rule, weights_of(run), parts[p], parts[p].memory + run * MEMORY, motions[p]);
+  for (int64_t i = 0; i < count * runs; i++) sizes[i] = controls[i].lr_size;
   std::vector<std::array<double, TOTALS>> partial(items.size());
 #pragma omp parallel num_threads(threads)
   {
@@ -270,10 +278,14 @@ void hyperadam_step2(const Rule2* rule, int32_t threads, int64_t runs, int64_t c
       for (int j = 0; j < J; j++)
         for (float& theta : weights.theta_4[j]) theta *= (float)reach(*rule, j);
       const Control control = controls[item.part * runs + item.run];
+      float* const mixture = mixtures[item.part];
+      alignas(64) float block[B];
       Totals sums = {};
       item.for_each_block([&](int64_t i, int lanes) {
         Rows2 at = window.open(part, item.run, i, lanes);
+        if (mixture) at.mixture = block;
         for (int l = 0; l < B; l += SIDE * V) step_lanes(control, weights, at, l, sums);
+        if (mixture) memcpy(mixture + item.run * part.grad.n + i, block, lanes * sizeof(float));
         window.close(part, item.run, i, lanes, at, (uint32_t)motions[item.part].seed);
       });
       for (int k = 0; k < TOTALS; k++)
@@ -283,6 +295,39 @@ void hyperadam_step2(const Rule2* rule, int32_t threads, int64_t runs, int64_t c
   std::fill(totals, totals + count * runs * TOTALS, 0.0);
   for (size_t index = 0; index < items.size(); index++)
     for (int k = 0; k < TOTALS; k++) totals[(items[index].part * runs + items[index].run) * TOTALS + k] += partial[index][k];
+}
+
+// Move the parts that have a direction, [runs][n]: param -= size * direction + lr * decay * param. The sums of their squares go
+// to the first of their `totals`.
+void hyperadam_turn2(int32_t threads, int64_t runs, int64_t count, const Part2* parts, const Motion2* motions,
+                     const float* const* directions, const double* sizes, double* totals) {
+  std::vector<Item> items;
+  for (int64_t p = 0; p < count; p++)
+    if (directions[p]) add_items(items, p, runs, parts[p].param.n, BLOCKS_EACH);
+  std::vector<double> partial(items.size());
+#pragma omp parallel for num_threads(threads) schedule(dynamic)
+  for (size_t index = 0; index < items.size(); index++) {
+    FlushSubnormals flush;
+    const Item& item = items[index];
+    const Numbers& param = parts[item.part].param;
+    const Motion2& motion = motions[item.part];
+    const float size = (float)sizes[item.part * runs + item.run], decay = (float)(motion.lr * motion.decay);
+    alignas(64) float w[B], d[B];
+    vf sum = splat(0.f);
+    item.for_each_block([&](int64_t i, int lanes) {
+      const int64_t first = item.run * param.n + i;
+      load_lanes(w, param.data, param.bfloat16, first, lanes);
+      load_lanes(d, directions[item.part] + first, lanes);
+      for (int l = 0; l < B; l += V) {
+        const vf before = load(w + l), moved = before - (load(d + l) * size + before * decay);
+        store(w + l, moved);
+        sum += moved * moved;
+      }
+      store_lanes(w, param.data, param.bfloat16, first, lanes);
+    });
+    for (int l = 0; l < V; l++) partial[index] += sum[l];
+  }
+  for (size_t index = 0; index < items.size(); index++) totals[(items[index].part * runs + items[index].run) * TOTALS] += partial[index];
 }
 
 // The means that a tensor remembers, from the sums over all its coordinates. What overflows stays finite.

@@ -15,6 +15,7 @@ from torch import Tensor
 from hyperadam.kernels.base import Motion, Part
 from hyperadam.kernels.native.library import threads
 from hyperadam.kernels.native.table import TableBatch, TableKernel, address, tensor_address
+from hyperadam.kernels.rounds import Round
 from hyperadam.kernels.tensors import TensorKernel
 from hyperadam.rules.hyperadam2 import HyperAdam2Rule
 from hyperadam.rules.pace import fan_in
@@ -41,7 +42,7 @@ class NativeTensorKernel(TableKernel, TensorKernel):
     def __init__(
         self, rule: HyperAdam2Rule, name: str, state_dtype: torch.dtype | None = None
     ) -> None:
-        super().__init__(rule, name, state_dtype, ("step2", "remember2"))
+        super().__init__(rule, name, state_dtype, ("step2", "turn2", "remember2"))
         self._flat: Tensor
         self._rule: _Rule
 
@@ -55,6 +56,7 @@ class NativeTensorKernel(TableKernel, TensorKernel):
         parts = list(parts)
         batch = TableBatch(parts, runs, [self._row(part, runs) for part in parts])
         self._check_shapes(batch)
+        self._lay_out(batch)
         return batch
 
     def _row(self, part: Part, runs: int) -> list[int]:
@@ -62,30 +64,60 @@ class NativeTensorKernel(TableKernel, TensorKernel):
         whole = math.prod(shape), fan_in(shape), len(shape)
         return [*self._begin_row(part, runs), memory.data_ptr(), *whole]
 
-    def move(self, batch: Any, motions: Sequence[Motion]) -> Tensor:
+    def mix(self, batch: Any, motions: Sequence[Motion], here: Round, totals: Tensor) -> Tensor:
         self._pack(batch.runs)
-        size = len(batch.parts), batch.runs, self.rule.memory - 1
-        totals = torch.empty(size, dtype=torch.float64)
-        table = array("d", chain.from_iterable(motions))
+        sizes = torch.empty(here.last - here.first, batch.runs, dtype=torch.float64)
+        self._call("step2", batch, motions, here, here.mixtures, sizes, totals)
+        return sizes
+
+    def turn(
+        self,
+        batch: Any,
+        motions: Sequence[Motion],
+        here: Round,
+        directions: Sequence[Tensor | None],
+        sizes: Tensor,
+        totals: Tensor,
+    ) -> None:
+        self._call("turn2", batch, motions, here, directions, sizes, totals)
+
+    def _call(
+        self,
+        function: str,
+        batch: Any,
+        motions: Sequence[Motion],
+        here: Round,
+        matrices: Sequence[Tensor | None],
+        sizes: Tensor,
+        totals: Tensor,
+    ) -> None:
+        """Call C with the parts of a round; ``matrices`` are mixtures or directions."""
+        table = array("d", chain.from_iterable(motions[here.first : here.last]))
+        pointers = array("q", [0 if x is None else x.data_ptr() for x in matrices])
         count = ctypes.c_int32(threads(batch.coordinates, GRAIN))
-        goes_in, comes_out = address(table), tensor_address(totals)
-        rule = ctypes.byref(self._rule)
-        self._functions["step2"](rule, count, *batch.arguments, goes_in, comes_out)
-        batch.grads = ()
-        return totals
+        rule = (ctypes.byref(self._rule),) if function == "step2" else ()
+        self._functions[function](
+            *rule,
+            count,
+            *batch.span(here.first, here.last, self.row),
+            address(table),
+            address(pointers),
+            tensor_address(sizes),
+            tensor_address(totals[here.first :]),
+        )
 
     def remember(self, batch: Any, totals: Tensor) -> None:
         totals = totals.cpu().contiguous()
         self._functions["remember2"](*batch.arguments, tensor_address(totals))
 
     def _pack(self, runs: int) -> None:
-        """The meta-parameters as C reads them, packed anew when they have changed."""
+        """The meta-parameters as C reads them, read anew when they have changed."""
         version = self._version()
-        if version != self._packed_version:
+        if version != self._version_read:
             slow = (ctypes.c_double * 3)(*self.rule.slow)
             gammas = (ctypes.c_double * 2)(*self.rule.gammas)
             pieces = [x.detach().flatten(-2) for x in self._parameters]
-            self._flat, self._packed_version = torch.cat(pieces, dim=-1).contiguous(), version
+            self._flat, self._version_read = torch.cat(pieces, dim=-1).contiguous(), version
             stride = self._flat.shape[-1] if self._flat.dim() > 1 else 0
             self._rule = _Rule(slow, gammas, self._flat.data_ptr(), stride)
         if self._rule.stride and len(self._flat) != runs:

@@ -16,9 +16,9 @@ from hyperadam.kernels.native.library import load_functions
 from hyperadam.rules.base import UpdateRule
 
 BFLOAT16 = {torch.float32: 0, torch.bfloat16: 1}
-#: Where a row has its gradient. Every row begins with gradient and parameter, two C structs
+#: Where a row has its gradient and its parameter. It begins with these, two C structs
 #: ``Numbers``: how many, where, and whether they are bfloat16.
-GRAD, GRAD_BFLOAT16 = 1, 2
+GRAD, GRAD_BFLOAT16, PARAM = 1, 2, 4
 
 
 class TableBatch(Batch):
@@ -31,8 +31,15 @@ class TableBatch(Batch):
     @property
     def arguments(self) -> tuple[ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p]:
         """How it goes down: the runs, the parts, the table."""
-        counts = ctypes.c_int64(self.runs), ctypes.c_int64(len(self.parts))
-        return *counts, address(self.table)
+        return self.span(0, len(self.parts), 0)
+
+    def span(
+        self, first: int, last: int, row: int
+    ) -> tuple[ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p]:
+        """The same for some parts, whose rows have so many numbers each."""
+        counts = ctypes.c_int64(self.runs), ctypes.c_int64(last - first)
+        begin = self.table.buffer_info()[0] + first * row * self.table.itemsize
+        return *counts, ctypes.c_void_p(begin)
 
 
 class TableKernel(Kernel):
@@ -55,8 +62,8 @@ class TableKernel(Kernel):
         self.name = name
         self._functions = load_functions(name, (self.largest_function, *functions))
         self._parameters = tuple(rule.parameters())
-        #: Of what version the meta-parameters were packed last.
-        self._packed_version: tuple[Any, ...] | None = None
+        #: Of what version the meta-parameters were read last.
+        self._version_read: tuple[Any, ...] | None = None
 
     def take(self, batch: TableBatch, grads: Sequence[Tensor]) -> None:
         for part, grad in zip(batch.parts, grads, strict=True):
@@ -71,6 +78,10 @@ class TableKernel(Kernel):
         batch.grads = grads
         batch.table[GRAD :: self.row] = array("q", [grad.data_ptr() for grad in grads])
         batch.table[GRAD_BFLOAT16 :: self.row] = array("q", [BFLOAT16[g.dtype] for g in grads])
+
+    def place(self, batch: TableBatch, params: Sequence[Tensor]) -> None:
+        """Lay in other parameters, contiguous and of the sizes and dtypes of those before."""
+        batch.table[PARAM :: self.row] = array("q", [param.data_ptr() for param in params])
 
     def largest(self, batch: TableBatch) -> list[float]:
         out = array("f", bytes(4 * len(batch.parts)))

@@ -9,7 +9,7 @@ import triton
 from torch import Tensor
 
 from hyperadam.kernels.base import Batch, Kernel, Motion
-from hyperadam.kernels.packing import pack
+from hyperadam.kernels.matrices import to_matrices
 from hyperadam.kernels.triton import device as programs
 from hyperadam.kernels.triton.launch import OPTIONS, PARAM_DTYPES, STATE_DTYPES, Entry, launches
 from hyperadam.rules.base import Sums
@@ -99,7 +99,7 @@ class TritonKernel(Kernel):
 
     def _pad(self) -> tuple[Tensor, Tensor]:
         """Matrices ``(13, PAD, PAD)`` and columns ``(9, PAD)``, padded with zeros."""
-        weights, (J, pad) = pack(self.rule), self.rows.values()
+        weights, (J, pad) = to_matrices(self.rule), self.rows.values()
         inputs = J if self.rule.preprocess else 1
         zeros = torch.zeros(13 * pad + 9, pad, device=weights.theta_q.device)
         matrices, columns = zeros[: 13 * pad].view(13, pad, pad), zeros[13 * pad :]

@@ -12,6 +12,7 @@ import triton.language as tl
 from torch import Tensor
 
 from hyperadam.kernels.base import Motion
+from hyperadam.kernels.rounds import Round
 from hyperadam.kernels.tensors import TensorKernel, send
 from hyperadam.kernels.triton import device2 as programs
 from hyperadam.kernels.triton.device import PARTS
@@ -67,46 +68,58 @@ class TritonTensorKernel(TensorKernel):
         self._units_key: object = None
         self._units: Tensor
 
-    @torch.no_grad()
-    def move(self, batch: Any, motions: Sequence[Motion]) -> Tensor:
+    def mix(self, batch: Any, motions: Sequence[Motion], here: Round, totals: Tensor) -> Tensor:
         units = self._packed_units()
         if len(units) not in (1, batch.runs):
             raise ValueError(f"the rule has weights for {len(units)} runs, expected {batch.runs}")
         constants = {**self.constants, "EACH": len(units) > 1, "BLOCK": BLOCK, **OPTIONS}
         controls = self._packed_controls(batch, motions)
-        size = len(batch.parts), batch.runs, programs.TOTALS.value
-        totals = torch.zeros(size, dtype=torch.float64, device=self.device)
+        sizes = controls[here.first : here.last, :, 0].double()
+        # a program knows of no mixtures: it takes a step of length -1 from zero
+        for i, mixture in enumerate(here.mixtures):
+            if mixture is not None:
+                mixture.zero_()
+                controls[here.first + i, :, 0], controls[here.first + i, :, 1] = -1.0, 0.0
+        size = batch.runs, programs.TOTALS.value
         with torch.cuda.device_of(totals):
-            for table, parts, count, slope, weight in self._launches(batch, motions):
-                shares = totals.new_empty(count, *size[1:])
+            for table, parts, count, slope, weight in self._launches(batch, motions, here):
+                shares = totals.new_empty(count, *size)
                 programs.step[count, batch.runs](
                     table, controls, units, shares, SLOPE=slope, WEIGHT=weight, **constants
                 )
                 programs.add_up[parts, batch.runs](table, shares, totals, CHUNK=CHUNK)
-        batch.grads = ()
-        return totals
+        for i, mixture in enumerate(here.mixtures):
+            if mixture is not None:
+                totals[here.first + i, :, 0] = 0
+        return sizes
 
-    def _launches(self, batch: Any, motions: Sequence[Motion]) -> Iterator[TensorLaunch]:
+    def _launches(
+        self, batch: Any, motions: Sequence[Motion], here: Round
+    ) -> Iterator[TensorLaunch]:
         """The parts gathered into few launches: neighbours of the same dtypes, up to PARTS of them.
 
         A part of more than SHARES blocks has that many programs, which take several each."""
-        everything = zip(range(len(motions)), batch.grads, batch.parts, motions, strict=True)
-        for (slope, weight), same in groupby(everything, lambda x: (x[1].dtype, x[2].param.dtype)):
+        everything = []
+        for number in range(here.first, here.last):
+            part, mixture = batch.parts[number], here.mixtures[number - here.first]
+            target = part.param if mixture is None else mixture
+            everything.append((number, batch.grads[number], target, part.state, motions[number]))
+        for (slope, weight), same in groupby(everything, lambda x: (x[1].dtype, x[2].dtype)):
             group = list(same)
             for begin in range(0, len(group), PARTS.value):
-                here = group[begin : begin + PARTS.value]
+                now = group[begin : begin + PARTS.value]
                 columns, first = [], 0
-                for number, grad, part, motion in here:
+                for number, grad, target, state, motion in now:
                     count = min(triton.cdiv(grad.shape[1], BLOCK), SHARES)
-                    addresses = (x.data_ptr() for x in (grad, part.param, *part.state))
+                    addresses = (x.data_ptr() for x in (grad, target, *state))
                     columns.append((first, count, grad.shape[1], number, *addresses, motion.seed))
                     first += count
                 # what is left over begins after the last program, and so has none
-                columns += [(first,) * len(columns[0])] * (PARTS.value - len(here))
+                columns += [(first,) * len(columns[0])] * (PARTS.value - len(now))
                 if first:
                     table = send(list(zip(*columns, strict=True)), torch.int64, self.device)
                     yield TensorLaunch(
-                        table, len(here), first, PARAM_DTYPES[slope], PARAM_DTYPES[weight]
+                        table, len(now), first, PARAM_DTYPES[slope], PARAM_DTYPES[weight]
                     )
 
     def _packed_controls(self, batch: Any, motions: Sequence[Motion]) -> Tensor:

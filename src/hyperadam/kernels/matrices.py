@@ -10,7 +10,7 @@ from torch import Tensor
 from hyperadam.rules.hyperadam import HyperAdamRule
 
 
-class Weights(NamedTuple):
+class Matrices(NamedTuple):
     """Each matrix with its bias column: preprocessing, LSTM on ``[x; s]``, both decay rates on
     ``[m'; s]``, weight field.
 
@@ -26,11 +26,11 @@ class Weights(NamedTuple):
     b_q: Tensor
 
 
-def pack(rule: HyperAdamRule) -> Weights:
+def to_matrices(rule: HyperAdamRule) -> Matrices:
     """The rule's meta-parameters, joined into the kernel's matrices."""
     none = rule.theta_q.new_empty(0, 1)
     lstm = rule.lstm
-    return Weights(
+    return Matrices(
         rule.theta_p if rule.preprocess else none,
         rule.b_p if rule.preprocess else none,
         torch.cat([lstm.theta_x, lstm.theta_s], dim=1) if lstm else none,
@@ -42,21 +42,21 @@ def pack(rule: HyperAdamRule) -> Weights:
     )
 
 
-def unpack(rule: HyperAdamRule, packed: Weights) -> list[Tensor]:
-    """What :func:`pack` joined taken apart again, in the order of ``rule.parameters()``."""
+def from_matrices(rule: HyperAdamRule, matrices: Matrices) -> list[Tensor]:
+    """What :func:`to_matrices` joined taken apart again, in the order of ``rule.parameters()``."""
     parts: dict[str, Tensor] = {
-        "theta_p": packed.theta_p,
-        "b_p": packed.b_p,
-        "theta_q": packed.theta_q,
-        "b_q": packed.b_q,
+        "theta_p": matrices.theta_p,
+        "b_p": matrices.b_p,
+        "theta_q": matrices.theta_q,
+        "b_q": matrices.b_q,
     }
-    parts["theta_u"], parts["theta_r"] = packed.theta_d.chunk(2)
-    parts["b_u"], parts["b_r"] = packed.b_d.chunk(2)
+    parts["theta_u"], parts["theta_r"] = matrices.theta_d.chunk(2)
+    parts["b_u"], parts["b_r"] = matrices.b_d.chunk(2)
     if rule.lstm:
         inputs = rule.lstm.theta_x.shape[1]
         parts["lstm.theta_x"], parts["lstm.theta_s"] = (
-            packed.theta_l[:, :inputs],
-            packed.theta_l[:, inputs:],
+            matrices.theta_l[:, :inputs],
+            matrices.theta_l[:, inputs:],
         )
-        parts["lstm.b"] = packed.b_l
+        parts["lstm.b"] = matrices.b_l
     return [parts[name] for name, _ in rule.named_parameters()]
