@@ -38,6 +38,7 @@ BAD = {
     "horizons": [(), (50,), (0, 50), (50, 20), (1, 2, 3), [50, 2000], (50, 2000.0), 50, None],
     "trained": [("thta_a",), ("theta_q@x",), ("theta_q@-1",), ("@3",), ("",), [], "theta_q", (3,)],
     "hidden": SHARE,
+    "backward": [0, *SHARE],
 }
 
 
@@ -86,8 +87,12 @@ COMMANDS = {
     "--preset hyperadm": "no preset is called 'hyperadm'; did you mean hyperadam",
     "--preset hyperadam2 --trained thta_a": "got 'thta_a'; did you mean 'theta_a'",
     "--preset hyperadam2 --horizons 50": "horizons must be a tuple of two numbers of steps",
+    "--preset hyperadam2 --tasks mnist-mlp": "tasks must be 'family' with estimator 'es'",
     "--preset hyperadam2 --sigma 0": "sigma must be a number above 0",
     "--preset dm --estimator es": "estimator 'es' is HyperAdam2's alone, not dm's",
+    "--backward 0.5": "backward must be 1 with exact_from, got 0.5: the way back through the learner",
+    "--preset dm --backward 0.5": "backward below 1 is for hyperadam with estimator 'bptt', got 0.5",
+    "--preset hyperadam2 --backward 0.5": "got 0.5 for hyperadam2 with 'es'",
     "--tasks mnist-mpl": "no task is called 'mnist-mpl'",
     "--save-every -1": "--save-every: expected seconds from 0 up, got '-1'",
     "--save-every nan": "--save-every: expected seconds from 0 up, got 'nan'",

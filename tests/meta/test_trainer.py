@@ -13,6 +13,7 @@ import torch
 
 from hyperadam import load_rule
 from hyperadam.data.catalog import MNIST
+from hyperadam.kernels.tape import NativeTape
 from hyperadam.meta import PRESETS, Settings, Trainer, preset
 from hyperadam.meta.settings import LATER
 from tests.meta import toys
@@ -98,6 +99,55 @@ def test_other_settings_are_refused(tmp_path):
     for other in ({"lr": 1e-4}, {"horizon": True}):
         with pytest.raises(ValueError, match="other settings"):
             Trainer(dataclasses.replace(SETTINGS, **other), tmp_path)
+
+
+SAMPLED = dataclasses.replace(
+    SETTINGS, tasks=("toy-wide-bowl",), exact_from=None, backward=0.25, validate_every=12
+)
+
+
+def test_a_sampled_backward_resumes_bit_for_bit(tmp_path):
+    whole = Trainer(SAMPLED, tmp_path / "whole")
+    rounds = finish(whole)
+    finish(Trainer(SAMPLED, tmp_path / "parts"), until=5)
+    resumed = Trainer(SAMPLED, tmp_path / "parts")
+    finish(resumed)
+    assert same(whole.rule, resumed.rule)
+    assert whole.curve == resumed.curve
+    assert whole.provenance()["settings"]["backward"] == 0.25
+    assert "changes" not in resumed.provenance()
+    assert all(outcome.norm > 0 for outcome in rounds)
+
+
+def test_a_sampled_backward_changes_nothing_but_the_meta_gradient(tmp_path):
+    one, other = (
+        Trainer(dataclasses.replace(SAMPLED, backward=share), tmp_path / str(share))
+        for share in (1.0, 0.25)
+    )
+    assert type(one.tape) is NativeTape
+    first, second = one.step(), other.step()
+    assert first.losses == pytest.approx(second.losses, rel=1e-5)
+    assert first.norm != second.norm
+
+
+def test_the_share_may_change_on_the_way_and_provenance_says_so(tmp_path, capsys):
+    all_of_them = dataclasses.replace(SAMPLED, backward=1.0)
+    finish(Trainer(all_of_them, tmp_path), until=5)
+    finish(Trainer(SAMPLED, tmp_path), until=9)
+    told = capsys.readouterr().err
+    assert told.count("\n") == 1
+    assert "from update 5 on, backward is 0.25, no longer 1.0" in told
+    trainer = Trainer(SAMPLED, tmp_path)  # nothing changes now: nothing is said
+    assert capsys.readouterr().err == ""
+    assert trainer.provenance()["changes"] == [[5, "backward", 1.0, 0.25]]
+    back = Trainer(all_of_them, tmp_path)
+    assert back.provenance()["changes"] == [
+        [5, "backward", 1.0, 0.25],
+        [9, "backward", 0.25, 1.0],
+    ]
+    assert "backward" not in back.provenance()["settings"]
+    with pytest.raises(ValueError, match="other settings"):
+        Trainer(dataclasses.replace(SAMPLED, lr=1e-4), tmp_path)
 
 
 def test_settings_say_what_came_later_only_where_it_is_on():

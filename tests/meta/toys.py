@@ -16,11 +16,11 @@ class Bowl(Task[tuple[Tensor]]):
 
     title = "a bowl whose bottom moves"
 
-    def __init__(self) -> None:
-        super().__init__(p=7)
+    def __init__(self, p: int = 7) -> None:
+        super().__init__(p)
 
     def batch(self, seeds: Seeds, step: Steps) -> tuple[Tensor]:
-        return (draws.normal(draws.keys(seeds, "bottom", step), 7),)
+        return (draws.normal(draws.keys(seeds, "bottom", step), self.p),)
 
     def losses(self, params: Tensor, batch: tuple[Tensor]) -> Tensor:
         distance = params - 0.1 * batch[0].to(params.dtype) - 1
@@ -30,6 +30,7 @@ class Bowl(Task[tuple[Tensor]]):
 def register() -> str:
     if "toy-bowl" not in tasks.names():
         tasks.register("toy-bowl", Bowl)
+        tasks.register("toy-wide-bowl", lambda: Bowl(300))
     return "toy-bowl"
 
 

@@ -1,4 +1,5 @@
-"""Meta-training: rollouts of learners, estimators of the meta-gradient, the trainers and their checkpoints."""
+"""Meta-training: rollouts of learners, estimators of the meta-gradient, the trainers and their
+checkpoints."""
 
 from pathlib import Path
 

@@ -1,4 +1,5 @@
-"""Checkpoints that survive a crash: whole or not there, checked when read, the previous one kept."""
+"""Checkpoints that survive a crash: whole or not there, checked when read,
+the previous one kept."""
 
 from __future__ import annotations
 
@@ -38,7 +39,8 @@ class Checkpoints:
         self.update = content["update"]
 
     def load(self) -> tuple[list[Content], list[str]]:
-        """The intact checkpoints, newest first, and for each of the others what is wrong with it."""
+        """The intact checkpoints, newest first, and for each of the others what is
+        wrong with it."""
         intact, faults = {}, []
         for file in self.files():
             try:

@@ -1,4 +1,5 @@
-"""What the settings of a meta-training may be: every field is checked when they are made, in one line."""
+"""What the settings of a meta-training may be: every field is checked when they are made,
+in one line."""
 
 from __future__ import annotations
 
@@ -26,6 +27,8 @@ OWNERS: dict[tuple[str, str], type[UpdateRule[Any]]] = {
     ("start", "mixture"): HyperAdam2Rule,
     ("estimator", "es"): HyperAdam2Rule,
 }
+#: What evolution strategies train on, in the place of tasks with names.
+FAMILY = "family"
 #: The largest count of anything, and the largest seed.
 MANY, LARGEST_SEED = 10**9, 2**63 - 1
 
@@ -46,7 +49,14 @@ def check(settings: Settings) -> None:
         if getattr(settings, name) == value and settings.rule != owner.kind:
             whose = owner.__name__.removesuffix("Rule")
             raise ValueError(f"{name} {value!r} is {whose}'s alone, not {settings.rule}'s")
+    if settings.estimator == "es" and settings.tasks != (FAMILY,):
+        raise ValueError(
+            f"tasks must be {FAMILY!r} with estimator 'es', got {', '.join(settings.tasks)!r}: "
+            "its tasks are drawn at random"
+        )
     _check_config(settings.rule, settings.config)
+    if settings.backward < 1:
+        _check_backward(settings)
     if settings.trained:
         _check_trained(settings)
 
@@ -74,6 +84,20 @@ def _check_config(kind: str, config: dict[str, Any]) -> None:
         raise ValueError(f"config: {error}") from error
 
 
+def _check_backward(settings: Settings) -> None:
+    """Refuse to look at some coordinates where all are needed, or nothing can look at some."""
+    if settings.estimator != "bptt" or settings.rule != HyperAdamRule.kind:
+        raise ValueError(
+            f"backward below 1 is for hyperadam with estimator 'bptt', got "
+            f"{settings.backward} for {settings.rule} with {settings.estimator!r}"
+        )
+    if settings.exact_from is not None:
+        raise ValueError(
+            f"backward must be 1 with exact_from, got {settings.backward}: "
+            "the way back through the learner needs all coordinates"
+        )
+
+
 def _check_trained(settings: Settings) -> None:
     """Refuse names of parameters that the rule does not have."""
     with torch.device("meta"):
@@ -82,7 +106,7 @@ def _check_trained(settings: Settings) -> None:
         one_of(names, f"trained: a parameter of {settings.rule}", text.partition("@")[0])
 
 
-# One check for each field ---------------------------------------------------------------------------
+# One check for each field -------------------------------------------------------------------------
 
 
 def _count(least: int = 1, most: int = MANY) -> Check:
@@ -96,6 +120,11 @@ def _between(low: float, high: float) -> Check:
 def _positive(name: str, value: Any) -> None:
     if not is_number(value) or not 0 < value <= 1e6:
         raise ValueError(f"{name} must be a number above 0, at most 1e6, got {shown(value)}")
+
+
+def _share(name: str, value: Any) -> None:
+    if not is_number(value) or not 0 < value <= 1:
+        raise ValueError(f"{name} must be a number above 0, at most 1, got {shown(value)}")
 
 
 def _name(choices: Iterable[str]) -> Check:
@@ -154,6 +183,7 @@ CHECKS: dict[str, Check] = {
     "last": check_flag,
     "relative": check_flag,
     "exact_from": _exact_from,
+    "backward": _share,
     "lr": _positive,
     "final_lr": _between(0, 1e6),
     "warmup": _count(0),

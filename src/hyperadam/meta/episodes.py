@@ -18,7 +18,7 @@ from hyperadam.tasks.family import FamilyTask
 
 #: What a rule's step costs, in seconds a coordinate and a tensor: an estimate, the same everywhere,
 #: so that an episode does not depend on the machine.
-PER_COORDINATE, PER_TENSOR = 6e-9, 1e-5
+PER_COORDINATE, PER_TENSOR = 1e-8, 1e-4
 #: A loss counts as at least this share of the first one, and as at most that multiple of it.
 FLOOR, CEILING = 1e-4, 100.0
 #: The share of the steps that count as the end, and what the mean over all steps weighs beside it.
@@ -62,7 +62,8 @@ def seconds(task: FamilyTask, runs: int) -> float:
 
 
 def with_weights(rule: HyperAdam2Rule, weights: Sequence[Tensor]) -> HyperAdam2Rule:
-    """A copy of ``rule`` with other weights ``(*shape)``, or some for each run, ``(runs, *shape)``."""
+    """A copy of ``rule`` with other weights ``(*shape)``, or with some for each run,
+    ``(runs, *shape)``."""
     other = copy.deepcopy(rule)
     for (name, _), value in zip(rule.named_parameters(), weights, strict=True):
         setattr(other, name, nn.Parameter(value.contiguous(), requires_grad=False))
@@ -71,7 +72,8 @@ def with_weights(rule: HyperAdam2Rule, weights: Sequence[Tensor]) -> HyperAdam2R
 
 @torch.no_grad()
 def train(rule: HyperAdam2Rule, episode: Episode, runs: int) -> Tensor:
-    """The loss before each step of every run, ``(steps, runs)``; all start from the same tensors."""
+    """The loss before each step of every run, ``(steps, runs)``; all start
+    from the same tensors."""
     task, seed, steps, known = episode
     params = [w.expand(runs, *w.shape).contiguous() for w in task.init(seed)]
     stepper = TensorStepper(params, rule, rule.step_size, total=steps if known else 0)
@@ -104,7 +106,8 @@ def final_log(losses: Tensor) -> Tensor:
 
 
 def meta_loss(losses: Tensor) -> Tensor:
-    """What a rule is to make small, ``(runs,)``: the loss at the end, and a little of the way there.
+    """What a rule is to make small, ``(runs,)``: the loss at the end, and a little of
+    the way there.
 
     Both are logarithms: halving a small loss counts as much as halving a large one.
     """

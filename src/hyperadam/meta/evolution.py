@@ -1,4 +1,5 @@
-"""The meta-trainer by evolution strategies: whole episodes under perturbed rules, no way back needed."""
+"""The meta-trainer by evolution strategies: whole episodes under perturbed rules,
+no way back needed."""
 
 from __future__ import annotations
 
@@ -20,13 +21,17 @@ from hyperadam.rules.hyperadam2 import HyperAdam2Rule
 
 #: A run that ends above this multiple of its first loss has diverged.
 DIVERGED = 10.0
+#: In validation a task counts for at most this logarithm of a ratio, either way: where a learner is
+#: fitted to a thousandth of its first loss, chance moves it by far more.
+CHANCE = 0.5
 #: An episode that would take too long has fewer pairs, though no fewer than these.
 FEWEST_PAIRS = 2
 
 
 class Generation(NamedTuple):
-    """What one meta-update saw: of each episode its kind, coordinates, steps, whether they were known, and the mean and
-    deviation over runs of the logarithm of the final loss, as a multiple of the first; how many runs diverged."""
+    """What one meta-update saw: of each episode its kind, coordinates, steps, whether they were
+    known, and the mean and deviation over runs of the logarithm of the final loss, as a multiple of
+    the first; how many runs diverged."""
 
     update: int
     episodes: list[tuple[Any, ...]]
@@ -44,8 +49,8 @@ class Generation(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """The mean logarithm of final losses over those of the untrained start, after few steps (100, unless the settings say
-    otherwise) and after ten times as many: below zero is better."""
+    """The mean logarithm of final losses over those of the untrained start, after few steps (100,
+    unless the settings say otherwise) and after ten times as many: below zero is better."""
 
     update: int
     short: float
@@ -65,10 +70,10 @@ class Comparison(NamedTuple):
 class EvolutionTrainer(MetaTrainer):
     """Meta-trains HyperAdam2 by evolution strategies over whole episodes.
 
-    The noise is kept from an episode's first step to its last. Perturbations come in antithetic pairs, and all of them are
-    runs of one computation: they start from the same tensors and see the same batches. Every episode has a task, a
-    horizon and noise of its own, drawn from the seed and the numbers of slot and update.
-    """
+    The noise is kept from an episode's first step to its last. Perturbations come in antithetic
+    pairs, and all of them are runs of one computation: they start from the same tensors and see the
+    same batches. Every episode has a task, a horizon and noise of its own, drawn from the seed and
+    the numbers of slot and update."""
 
     Judgement = Comparison
     rule: HyperAdam2Rule
@@ -82,7 +87,7 @@ class EvolutionTrainer(MetaTrainer):
         self.trained_from = _trained_from(self.settings.trained or names)
         self._begun: list[float] | None = None  # final losses of the untrained start
 
-    # One meta-update ------------------------------------------------------------------------------------------------
+    # One meta-update ------------------------------------------------------------------------------
 
     def step(self) -> Generation:
         """Train every episode's learners under perturbed rules, and update the rule once."""
@@ -120,7 +125,8 @@ class EvolutionTrainer(MetaTrainer):
         return episode, next(affordable, fewest)
 
     def perturbed(self, episode: Episode, pairs: int, seed: int) -> tuple[Tensor, list[Tensor]]:
-        """Losses ``(steps, 2 * pairs)`` under the rule plus noise, then minus noise; the noise ``(pairs, *shape)``."""
+        """Losses ``(steps, 2 * pairs)`` under the rule plus noise, then minus noise; the noise
+        ``(pairs, *shape)``."""
         weights = [x.detach() for x in self.rule.parameters()]
         noise = [
             draws.normal(draws.keys([seed], "noise", k), pairs, *x.shape)[0].to(x.dtype)
@@ -137,14 +143,14 @@ class EvolutionTrainer(MetaTrainer):
     def _is_trained(self, name: str) -> bool:
         return self.trained_from.get(name, self.settings.updates) <= self.update
 
-    # Validation -----------------------------------------------------------------------------------------------------
+    # Validation -----------------------------------------------------------------------------------
 
     def judge(self) -> Comparison:
         """The averaged rule beside the untrained start, on tasks that are kept for it."""
         if self._begun is None:
             self._begun = self._finals(self.settings.make_rule().requires_grad_(False))
         finals = self._finals(self.average) if self.update else self._begun
-        ratio = torch.tensor(finals) - torch.tensor(self._begun)
+        ratio = (torch.tensor(finals) - torch.tensor(self._begun)).clamp(-CHANCE, CHANCE)
         short, long = ratio.view(2, -1).mean(1).tolist()
         return Comparison(self.update, short, long)
 
@@ -162,7 +168,7 @@ class EvolutionTrainer(MetaTrainer):
             mine = {k: value for part in gathered for k, value in part.items()}
         return [mine[k] for k in range(len(every))]
 
-    # Files ----------------------------------------------------------------------------------------------------------
+    # Files ----------------------------------------------------------------------------------------
 
     def datasets(self) -> set[str]:
         return {"mnist"}
@@ -184,11 +190,11 @@ def _trained_from(trained: Sequence[str]) -> dict[str, int]:
 
 
 def advantage(losses: Tensor) -> Tensor:
-    """By how many deviations the first run of each pair did worse than the second, ``(2 * pairs,) -> (pairs,)`` in float32.
+    """By how many deviations the first run of each pair did worse than the second,
+    ``(2 * pairs,) -> (pairs,)`` in float32.
 
-    Divided by their deviation, all episodes count the same, whatever their task. Measured, that halves the variance of the
-    raw estimate; centred ranks keep less of the signal.
-    """
+    Divided by their deviation, all episodes count the same, whatever their task. Measured, that
+    halves the variance of the raw estimate; centred ranks keep less of the signal."""
     plus, minus = (losses / losses.std().clamp(min=1e-12)).chunk(2)
     return ((plus - minus) / 2).float()
 

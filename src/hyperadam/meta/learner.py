@@ -1,4 +1,5 @@
-"""A learner as meta-training sees it: one run of a task, with Random Scaling and Combination with a Convex function."""
+"""A learner as meta-training sees it: one run of a task, with Random Scaling and Combination with a
+Convex function."""
 
 from __future__ import annotations
 
@@ -13,15 +14,17 @@ from hyperadam.tasks.base import Task
 
 #: The convex function: its dimension, and where its terms are cut off.
 CONVEX_SIZE, CONVEX_LIMIT = 20, 10.0
-#: Random Scaling: the logarithms of the scales of ``w`` and of ``z`` are uniform up to these, either way.
+#: Random Scaling: the logarithms of the scales of ``w`` and of ``z`` are uniform up to these,
+#: either way.
 WEIGHT_SPREAD, CONVEX_SPREAD = 3.0, 1.0
 
 
 class Learner:
-    """The optimizee ``L(c1 ⊙ w) + h(c2 ⊙ z)`` of one rollout, a function of the vector ``(w, z)`` of shape ``(1, p)``.
+    """The optimizee ``L(c1 ⊙ w) + h(c2 ⊙ z)`` of one rollout, a function of the vector ``(w, z)``
+    of shape ``(1, p)``.
 
-    ``c1 = exp(U(-3, 3))``, ``c2 = exp(U(-1, 1))`` and the bottom of ``h(z) = mean(min((z - η)², 10))`` are drawn from the seed.
-    """
+    ``c1 = exp(U(-3, 3))``, ``c2 = exp(U(-1, 1))`` and the bottom of
+    ``h(z) = mean(min((z - η)², 10))`` are drawn from the seed."""
 
     def __init__(
         self, task: Task[Any], seed: int, scaling: bool = True, convex: bool = True
@@ -36,13 +39,15 @@ class Learner:
         self.shapes = [*task.shapes, *([(k,)] if k else [])]
 
     def init(self) -> Tensor:
-        """Where a rollout starts, ``(1, p)``: the task's start, and zeros for ``z``, both divided by the scale."""
+        """Where a rollout starts, ``(1, p)``: the task's start, and zeros for ``z``, both divided
+        by the scale."""
         start = torch.zeros(1, self.p)
         start[:, : self.task.p] = self.task.init(self.seeds)
         return start / self.scale
 
     def loss(self, params: Tensor, step: int) -> Tensor:
-        """The loss at ``params (1, p)`` on the batch of ``step``, a scalar, differentiable as often as asked."""
+        """The loss at ``params (1, p)`` on the batch of ``step``, a scalar, differentiable as often
+        as asked."""
         scaled = params * self.scale
         w, z = scaled[:, : self.task.p], scaled[:, self.task.p :]
         loss = self.task.loss(w, self.task.batch(self.seeds, step)).sum()
@@ -53,7 +58,8 @@ class Learner:
     def loss_and_grad(
         self, params: Tensor, step: int, graph: bool = False
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Loss, gradient ``(1, p)``, and the point they were taken at; with ``graph`` the gradient can be differentiated."""
+        """Loss, gradient ``(1, p)``, and the point they were taken at; with ``graph`` the gradient
+        can be differentiated."""
         with torch.enable_grad():
             point = params.detach().requires_grad_()
             loss = self.loss(point, step)

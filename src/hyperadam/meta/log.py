@@ -11,7 +11,8 @@ from hyperadam.files import write_atomically
 
 
 class UpdateLog:
-    """Lines of the updates from 1 to ``update``, where training goes on, and then of those that come.
+    """Lines of the updates from 1 to ``update``, where training goes on, and then of
+    those that come.
 
     What an earlier process wrote of later updates, which are computed anew, is taken away; so is a
     line that it did not finish.

@@ -15,11 +15,11 @@ from hyperadam.files.lock import Lock
 
 
 def join() -> None:
-    """Join the process group that ``torchrun`` describes in the environment, on CPUs; without it, do nothing.
+    """Join the process group that ``torchrun`` describes in the environment, on CPUs; without it,
+    do nothing.
 
-    After a restart torchrun may hand out the store of the attempt before, in which the addresses of dead workers still
-    stand. Each attempt therefore meets under a name of its own.
-    """
+    After a restart torchrun may hand out the store of the attempt before, in which the addresses of
+    dead workers still stand. Each attempt therefore meets under a name of its own."""
     environment = os.environ
     if "RANK" not in environment or dist.is_initialized():
         return

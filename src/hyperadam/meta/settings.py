@@ -11,8 +11,8 @@ from hyperadam.meta import checks
 from hyperadam.rules import RULES, HyperAdam2Rule, HyperAdamRule, UpdateRule
 from hyperadam.unknown import unknown
 
-#: The mixture that HyperAdam2 starts from, the best fixed one of those tried on the family: weights of (β, γ), and the
-#: logarithm of the step.
+#: The mixture that HyperAdam2 starts from, the best fixed one of those tried on the family: weights
+#: of (β, γ), and the logarithm of the step.
 MIXTURE = {
     (0.0, 0.99): 0.3,
     (0.5, 0.99): 0.2,
@@ -22,7 +22,7 @@ MIXTURE = {
     (0.9, 0.999): -0.35,
     (0.98, 0.999): 0.25,
 }
-LOG_STEP = 0.4
+LOG_STEP = 0.45
 
 
 def _setting(default: Any, about: str) -> Any:
@@ -55,6 +55,9 @@ class Settings:
     relative: bool = _setting(False, "weigh each loss by 1/loss, so that late periods count")
     exact_from: int | None = _setting(
         None, "update from which meta-gradients go through the learner's gradients too"
+    )
+    backward: float = _setting(
+        1.0, "share of the coordinates that the backward looks at, drawn anew for every period"
     )
     lr: float = _setting(1e-3, "step size of the meta-optimizer, Adam")
     final_lr: float = _setting(1e-4, "the same at the end of the cosine")
@@ -115,8 +118,8 @@ class Settings:
         )
 
     def as_dict(self) -> dict[str, Any]:
-        """All settings; of those that came later only what is not the default, so that older checkpoints and weights
-        still say the same."""
+        """All settings; of those that came later only what is not the default, so that older
+        checkpoints and weights still say the same."""
         usual = Settings()
         return {
             name: value
@@ -135,7 +138,11 @@ LATER = (
     "hidden",
     "budget",
     "trained",
+    "backward",
 )
+#: Settings that a run may change where it goes on: what it learns from stays the same, only the
+#: noise of its meta-gradients does not. Its provenance says from which update on.
+FREE = ("backward",)
 
 
 _NEAR_ADAM = Settings(
@@ -151,7 +158,8 @@ _NEAR_ADAM = Settings(
     input_scale=30.0,
     validate_every=100,
 )
-#: Some rollouts are ten times as long, so that the rule learns what to do when little but noise is left.
+#: Some rollouts are ten times as long, so that the rule learns what to do when little but noise is
+#: left.
 _LONG = replace(_NEAR_ADAM, rollouts=3, lengths=(*[100] * 15, *[300] * 3, 1000))
 _RIVAL = Settings(updates=1200, rollouts=1, exact_from=0, validate_every=100)
 
@@ -160,7 +168,12 @@ PRESETS: dict[str, Settings] = {
     "hyperadam": replace(_LONG, config={"decay_bound": 0.97, "warmup": 20}),
     "hyperadam-paper": _NEAR_ADAM,
     "hyperadam-published": Settings(
-        lr=1e-4, final_lr=1e-4, updates=350_000, rollouts=1, validate_every=500
+        lr=1e-4,
+        final_lr=1e-4,
+        updates=350_000,
+        rollouts=1,
+        backward=0.25,
+        validate_every=500,
     ),
     "rnnprop": replace(_RIVAL, rule="rnnprop", last=True),
     "dm": replace(_RIVAL, rule="dm", scaling=False, convex=False),
@@ -169,17 +182,18 @@ PRESETS: dict[str, Settings] = {
         estimator="es",
         tasks=("family",),
         start="mixture",
-        trained=("log_step", "rho", "theta_a"),
-        updates=420,
-        rollouts=6,
+        trained=("log_step", "theta_a"),
+        updates=80,
+        rollouts=8,
         pairs=6,
+        horizons=(50, 2000),
         hidden=0.2,
-        budget=2.0,
-        lr=0.02,
-        final_lr=2e-3,
-        warmup=10,
-        average=0.97,
-        validate_every=140,
+        budget=2.5,
+        lr=3e-3,
+        final_lr=3e-4,
+        warmup=5,
+        average=0.9,
+        validate_every=40,
         validation_runs=1,
     ),
 }

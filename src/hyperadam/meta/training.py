@@ -1,4 +1,5 @@
-"""What every meta-trainer does, whatever its estimator: updates, validation, files, resuming, ranks."""
+"""What every meta-trainer does, whatever its estimator: updates, validation, files,
+resuming, ranks."""
 
 from __future__ import annotations
 
@@ -11,7 +12,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
-import torch
 import torch.distributed as dist
 from torch import Tensor
 
@@ -19,7 +19,9 @@ from hyperadam.data import catalog
 from hyperadam.files import Damaged
 from hyperadam.meta.checkpoint import Checkpoints
 from hyperadam.meta.ranks import alone_in
+from hyperadam.meta.resume import Change, changed, newest
 from hyperadam.meta.settings import Settings
+from hyperadam.meta.update import MetaOptimizer
 
 
 class Outcome(Protocol):
@@ -43,7 +45,8 @@ class Outcome(Protocol):
 
 
 class Judgement(Protocol):
-    """What a validation found; a NamedTuple, first the update, then numbers that are better if lower."""
+    """What a validation found; a NamedTuple, first the update, then numbers that are better if
+    lower."""
 
     @property
     def update(self) -> int:
@@ -63,12 +66,12 @@ Report = Callable[[Any, Any], None]
 
 
 class MetaTrainer(ABC):
-    """Meta-trains one rule into the directory ``out``, where it also finds the checkpoint to resume from.
+    """Meta-trains one rule into the directory ``out``, where it also finds the checkpoint to resume
+    from.
 
-    Under ``torch.distributed`` each rank has its share of an update's rollouts and meta-gradients are added up, so that N
-    ranks do what one does alone. Random numbers come from the seed and from numbers of what they are for: a resumed run
-    repeats an uninterrupted one.
-    """
+    Under ``torch.distributed`` each rank has its share of an update's rollouts and meta-gradients
+    are added up, so that N ranks do what one does alone. Random numbers come from the seed and from
+    numbers of what they are for: a resumed run repeats an uninterrupted one."""
 
     #: The NamedTuple that :meth:`judge` returns.
     Judgement: ClassVar[type[Any]]
@@ -85,16 +88,17 @@ class MetaTrainer(ABC):
             )
         self.rule = settings.make_rule()
         self.average = settings.make_rule().requires_grad_(False)
-        self.optimizer = torch.optim.Adam(self.rule.parameters(), lr=settings.lr)
+        self.optimizer = MetaOptimizer(self.rule, self.average, settings)
         self.update, self.diverged, self.nonfinite, self.seconds = 0, 0, 0, 0.0
         self.best = math.inf
         self.curve: list[Any] = []
+        self.changes: list[Change] = []
         name = f"checkpoint-{self.rank}.pt" if self.ranks > 1 else "checkpoint.pt"
         self.checkpoints = Checkpoints(out / name)
         self.prepare()
         self._resume()
 
-    # What an estimator adds -------------------------------------------------------------------------------------------
+    # What an estimator adds -----------------------------------------------------------------------
 
     @abstractmethod
     def prepare(self) -> None:
@@ -106,7 +110,8 @@ class MetaTrainer(ABC):
 
     @abstractmethod
     def judge(self) -> Any:
-        """How the averaged rule does on what is kept for validation; returns a :class:`Judgement`."""
+        """How the averaged rule does on what is kept for validation; returns a
+        :class:`Judgement`."""
 
     @abstractmethod
     def datasets(self) -> set[str]:
@@ -124,33 +129,20 @@ class MetaTrainer(ABC):
     def restore(self, content: dict[str, Any]) -> None:
         """Take over :meth:`extras` from a checkpoint."""
 
-    # One meta-update --------------------------------------------------------------------------------------------------
+    # One meta-update ------------------------------------------------------------------------------
 
     def apply(self, gradients: Sequence[Tensor]) -> None:
         """Move the rule against the meta-gradient, and its running average after it."""
-        for group in self.optimizer.param_groups:
-            group["lr"] = self.lr()
-        for parameter, gradient in zip(self.rule.parameters(), gradients, strict=True):
-            parameter.grad = gradient
-        self.optimizer.step()
-        decay = min(self.settings.average, (1 + self.update) / (10 + self.update))
-        with torch.no_grad():
-            for average, parameter in zip(
-                self.average.parameters(), self.rule.parameters(), strict=True
-            ):
-                average.lerp_(parameter, 1 - decay)
+        self.optimizer.apply(gradients, self.update)
         self.update += 1
 
     def lr(self) -> float:
-        """Linear warm-up, then a cosine from ``lr`` to ``final_lr``."""
-        s = self.settings
-        cosine = 0.5 * (1 + math.cos(math.pi * min(1.0, self.update / max(1, s.updates))))
-        return (s.final_lr + (s.lr - s.final_lr) * cosine) * min(
-            1.0, (self.update + 1) / max(1, s.warmup)
-        )
+        """The step size of the next meta-update."""
+        return self.optimizer.lr(self.update)
 
     def share(self, total: list[Tensor], seen: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-        """Add up the ranks' meta-gradients; every rank learns what all rollouts saw, in the order of their slots."""
+        """Add up the ranks' meta-gradients; every rank learns what all rollouts saw, in the order
+        of their slots."""
         if self.ranks > 1:
             for x in total:
                 dist.all_reduce(x)
@@ -163,7 +155,7 @@ class MetaTrainer(ABC):
         """This rank's share of the rollouts of an update."""
         return range(self.rank, self.settings.rollouts, self.ranks)
 
-    # Validation and files ---------------------------------------------------------------------------------------------
+    # Validation and files -------------------------------------------------------------------------
 
     def validate(self) -> Any:
         """Judge the averaged rule; the best so far is kept in ``best.safetensors``."""
@@ -176,13 +168,18 @@ class MetaTrainer(ABC):
                 self.average.save(self.out / "best.safetensors")
         return result
 
+    def _what(self) -> str:
+        how = f"on {self.taught_by()}, seed {self.settings.seed}"
+        return f"meta-trained {how}" if self.update else f"untrained: before meta-training {how}"
+
     def provenance(self) -> dict[str, Any]:
         """What made the weights: goes into their file."""
         return {
             "made_by": "hyperadam meta-train",
-            "what": f"meta-trained on {self.taught_by()}, seed {self.settings.seed}",
+            "what": self._what(),
             "preset": self.settings.preset,
             "settings": self.settings.as_dict(),
+            **({"changes": [list(change) for change in self.changes]} if self.changes else {}),
             "data": {name: catalog.find(name).sha256 for name in sorted(self.datasets())},
             "updates": self.update,
             "validation": [
@@ -199,79 +196,57 @@ class MetaTrainer(ABC):
             "settings": json.dumps(self.settings.as_dict(), sort_keys=True),
             "ranks": self.ranks,
             "update": self.update,
-            "rule": self.rule.state_dict(),
-            "average": self.average.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
+            **self.optimizer.content(),
             "counts": (self.diverged, self.nonfinite, self.seconds),
             "best": self.best,
             "curve": [tuple(result) for result in self.curve],
+            "changes": [tuple(change) for change in self.changes],
         }
         self.checkpoints.save(content | self.extras())
 
     def _resume(self) -> None:
         """Go on from the newest checkpoint that all ranks have, if there is one."""
         contents, faults = self.checkpoints.load()
-        update = self._newest(contents, faults)
+        update, remark = newest(contents, faults, self.out, self.ranks)
         for fault in faults:
             self._say(f"{fault}; going on from update {update}")
+        if remark:
+            self._say(remark)
         self.checkpoints.go_on_from(update)
         content = next((content for content in contents if content["update"] == update), None)
         if content is None:
             return
-        mine = json.dumps(self.settings.as_dict(), sort_keys=True)
         path = self.checkpoints.path
-        if content.get("settings") != mine or content.get("ranks") != self.ranks:
+        changes = changed(self.settings, content.get("settings"), update)
+        if changes is None or content.get("ranks") != self.ranks:
             raise ValueError(
                 f"{path} belongs to other settings or another number of ranks: "
                 "choose another directory"
             )
         try:
             self._take_over(content)
+            self.changes += changes
+            for _, name, before, after in changes:
+                self._say(f"{path}: from update {update} on, {name} is {after}, no longer {before}")
         except (KeyError, TypeError, ValueError, RuntimeError, IndexError, AttributeError) as error:
             why = f"{type(error).__name__}: {error}".splitlines()[0]
             raise Damaged(f"{path} is not a checkpoint of this version ({why})") from error
 
     def _take_over(self, content: dict[str, Any]) -> None:
-        self.rule.load_state_dict(content["rule"])
-        self.average.load_state_dict(content["average"])
-        self.optimizer.load_state_dict(content["optimizer"])
+        self.optimizer.restore(content)
         self.update, self.best = content["update"], content["best"]
         self.curve = [self.Judgement(*result) for result in content["curve"]]
         self.diverged, self.nonfinite, self.seconds = content["counts"]
+        self.changes = [Change(*change) for change in content.get("changes", [])]
         self.restore(content)
-
-    def _newest(self, contents: list[dict[str, Any]], faults: list[str]) -> int:
-        """The newest update that all ranks have a checkpoint of; 0 if there is none yet.
-
-        One that was killed may not have come to its last, or not even to its first.
-        """
-        mine = {content["update"] for content in contents}, faults
-        every: list[Any] = [mine]
-        if self.ranks > 1:
-            every = [None] * self.ranks
-            dist.all_gather_object(every, mine)
-        if common := set.intersection(*(updates for updates, _ in every)):
-            return int(max(common))
-        if wrong := [fault for _, found in every for fault in found]:
-            raise Damaged(f"{'; '.join(wrong)}: remove the checkpoints to start anew")
-        updates = [sorted(found) for found, _ in every]
-        if max(map(len, updates)) > 1 or min(map(len, updates)) > 0:
-            raise ValueError(
-                f"{self.out}: the ranks' checkpoints are of different updates, {updates}: "
-                "remove them to start anew"
-            )
-        if any(updates):
-            self._say(
-                f"{self.out}: some rank was stopped before its first checkpoint; beginning anew"
-            )
-        return 0
 
     def _say(self, line: str) -> None:
         print(f"hyperadam: {line}", file=sys.stderr, flush=True)
 
     def run(self, report: Report, stop: Callable[[], bool], save_every: float = 60.0) -> None:
-        """Train to the last update, or until ``stop`` says so; ``report`` gets every outcome, and each
-        validation's result. Another process that is at work in the same directory is an ``InUse`` error."""
+        """Train to the last update, or until ``stop`` says so; ``report`` gets every outcome, and
+        each validation's result. Another process that is at work in the same directory is an
+        ``InUse`` error."""
         with alone_in(self.out):
             self._run(report, stop, save_every)
 
@@ -284,7 +259,8 @@ class MetaTrainer(ABC):
                 or self.update == self.settings.updates
             )
             report(outcome, self.validate() if due else None)
-            # ranks keep their clocks apart, and must save at the same update: they do so when they validate
+            # ranks keep their clocks apart, and must save at the same update: they do so when they
+            # validate
             if due or (self.ranks == 1 and time.monotonic() - saved > save_every):
                 self.save()
                 saved = time.monotonic()

@@ -1,4 +1,5 @@
-"""How good a rule is: on a task, the final loss of fresh runs, by the protocol of the paper's tables; on the family, episodes."""
+"""How good a rule is: on a task, the final loss of fresh runs, by the protocol of the paper's
+tables; on the family, episodes."""
 
 from __future__ import annotations
 
@@ -30,10 +31,11 @@ def final_losses(
     first_seed: int = FIRST_SEED,
     horizon: bool = False,
 ) -> Tensor:
-    """Mean loss, over the batches each run was trained on, at its last parameters: ``(runs,)``, infinite if it diverged.
+    """Mean loss, over the batches each run was trained on, at its last parameters: ``(runs,)``,
+    infinite if it diverged.
 
-    ``scaled`` runs see the task through Random Scaling, as rollouts of meta-training do. With a ``horizon`` they know how many
-    steps there are."""
+    ``scaled`` runs see the task through Random Scaling, as rollouts of meta-training do. With a
+    ``horizon`` they know how many steps there are."""
     seeds = range(first_seed, first_seed + runs)
     scale = (
         random_scale(seeds, torch.full((task.p,), WEIGHT_SPREAD)) if scaled else torch.ones(1, 1)
@@ -49,10 +51,11 @@ def final_losses(
 
 
 def validation_episodes(count: int, steps: int) -> list[Episode]:
-    """Tasks of the family that no rollout sees, all trained for ``steps``, then all for ten times as long.
+    """Tasks of the family that no rollout sees, all trained for ``steps``, then all for ten times
+    as long.
 
-    There are ``count`` of each kind and the wide ones, on which a step that fits small learners is too large.
-    """
+    There are ``count`` of each kind and the wide ones, on which a step that fits small learners is
+    too large."""
     tasks = [family.draw(FIRST_SEED + seed, kind) for seed, kind in enumerate(family.KINDS * count)]
     tasks += family.usual()
     return [Episode(task, FIRST_SEED, n) for n in (steps, LONGER * steps) for task in tasks]
