@@ -18,13 +18,15 @@ setup: $(VENV)/.done ## make the virtual environment and build the package in it
 # Torch first and alone: a range would fetch the newest build with all that a GPU needs. No build isolation, for the same reason.
 $(VENV)/.done: constraints.txt pyproject.toml setup.py $(wildcard src/hyperadam/kernels/native/*.h src/hyperadam/kernels/native/*.cpp)
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo 'setting up: torch first, the largest part; it may take some minutes'
 	$(PIP) torch==2.13.0
+	@echo 'setting up: the tools, then the package itself'
 	$(PIP) setuptools wheel
 	$(PIP) --no-build-isolation --editable '.[dev]'
 	@$(BIN)/python -c "import hyperadam; print('backends:', ', '.join(hyperadam.kernels.available()))"
 	@touch $@
 
-demo: setup ## compare HyperAdam with Adam and SGD on MNIST: a table, a figure, a page
+demo: setup ## compare ours with Adam and SGD on MNIST: a table, pages, and the result in words
 	$(BIN)/hyperadam demo
 
 lint: setup ## style and types
@@ -40,6 +42,7 @@ test-all: lint ## lint, types and everything, slow tests too
 
 bench: setup ## measure the step, the meta-gradient and runs together, side by side
 	$(BIN)/python benchmarks/step.py
+	$(BIN)/python benchmarks/matrices.py
 	$(BIN)/python benchmarks/tasks.py
 
 INPUTS ?= 100000

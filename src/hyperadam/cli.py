@@ -17,7 +17,7 @@ from hyperadam.commands import user_code
 #: ``commands``, with ``EXAMPLES``, ``add(parser)`` and ``run(options)``, and is imported when it is
 #: given: help and version come at once.
 COMMANDS = {
-    "demo": "fetch MNIST and compare HyperAdam with tuned Adam and SGD on a handful of networks",
+    "demo": "fetch MNIST and compare ours with Adam and SGD on a handful of networks",
     "train": "train a task from many seeds at once and show how it went",
     "compare": "train tasks with several optimizers and compare them",
     "inspect": "train a task and show what a learned optimizer does inside",
@@ -33,7 +33,7 @@ COMMANDS = {
 
 EPILOG = """
 first steps:
-  hyperadam demo                                  see it at work, in a couple of minutes
+  hyperadam demo                                  see it at work, in a few minutes
   hyperadam tasks                                 what there is to train
   hyperadam compare mnist-mlp --optimizers hyperadam,adam,sgd
   hyperadam inspect mnist-mlp                     what it does inside, in figures

@@ -2,49 +2,32 @@
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Callable, Iterator
+import math
+import re
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 
+import tests.browser
 from hyperadam.report.paper import document
 from hyperadam.report.render import page
+from tests.browser import browser, resize, wait
 
 from .synthetic import ACTIVATIONS, bare, loaded, results
 
-webdriver = pytest.importorskip(
-    "selenium.webdriver", reason="selenium is not installed (pip install selenium)"
-)
-CHROMIUM = (
-    shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-)
-DRIVER = shutil.which("chromedriver")
-pytestmark = [
-    pytest.mark.skipif(
-        CHROMIUM is None, reason="there is no chromium (Debian: apt-get install chromium)"
-    ),
-    pytest.mark.skipif(
-        DRIVER is None, reason="there is no chromedriver (Debian: apt-get install chromium-driver)"
-    ),
-]
+webdriver = tests.browser.webdriver
+pytestmark = tests.browser.needed
 
-FLAGS = (
-    *("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
-    *(
-        "--disable-background-networking",
-        "--disable-component-update",
-        "--disable-sync",
-        "--disable-dev-shm-usage",
-    ),
-)
 #: One of several charts, the first.
 FIRST = "figure[data-panel=activations-mnist-mlp-elu-100]"
 #: What the first chart draws: its curves and the labels of its axes.
 DRAWN = f"return document.querySelector('{FIRST} > svg').innerHTML"
 
 Run = Callable[..., Any]
+__all__ = ["browser"]
 
 
 @pytest.fixture(scope="module")
@@ -56,6 +39,19 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> str:
     longer = results(second)
     longer[0].losses.mul_(torch.logspace(0, 8, 2000))
     diverged = {("mnist-mlp-elu", "dm"): 7}
+    third = bare(
+        name="timed", title="Timed", tasks=("mnist-cnn1",), optimizers=("adam", "hyperadam", "dm")
+    )
+    timed = [
+        replace(
+            one,
+            measures={
+                "seconds_to_loss": torch.tensor([seconds]),
+                "steps_to_loss": torch.tensor([50.0]),
+            },
+        )
+        for one, seconds in zip(results(third), (1.0, 2.0, math.inf), strict=True)
+    ]
     path = tmp_path_factory.mktemp("page") / "report.html"
     path.write_text(
         page(
@@ -63,31 +59,13 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> str:
                 [
                     (ACTIVATIONS, loaded(results(ACTIVATIONS, (), diverged))),
                     (second, loaded(longer)),
+                    (third, loaded(timed)),
                 ]
             )
         ),
         encoding="utf-8",
     )
     return path.as_uri()
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """Chromium with a profile of its own, without a window."""
-    options = webdriver.ChromeOptions()
-    options.binary_location = CHROMIUM
-    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    # the driver's path is given: selenium would otherwise look for one to download
-    found = webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
-    yield found
-    found.quit()
-
-
-def resize(browser: Any, width: int, height: int = 900) -> None:
-    size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500}
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
 
 
 @pytest.fixture
@@ -98,14 +76,6 @@ def run(browser: Any, address: str) -> Run:
     browser.execute_script(f"document.querySelector('{FIRST}').scrollIntoView()")
     wait(browser, f"return document.querySelector('{FIRST} > svg .line') !== null")
     return browser.execute_script
-
-
-def wait(browser: Any, condition: str, seconds: float = 20) -> None:
-    from selenium.webdriver.support.ui import WebDriverWait
-
-    WebDriverWait(browser, seconds, 0.05).until(
-        lambda found: found.execute_script(condition), condition
-    )
 
 
 def click(run: Run, text: str) -> None:
@@ -134,10 +104,10 @@ def test_it_loads_without_an_error(run: Run, browser: Any) -> None:
         run("document.querySelectorAll('figure.chart')[arguments[0]].scrollIntoView()", number)
         wait(
             browser,
-            f"return document.querySelectorAll('figure.chart')[{number}].querySelectorAll('.line[data-name]').length === 11",
+            f"return document.querySelectorAll('figure.chart')[{number}].querySelectorAll('.line[data-name]').length >= 3",
         )
     assert browser.get_log("browser") == []
-    assert run("return document.querySelectorAll('figure.chart').length") == 6
+    assert run("return document.querySelectorAll('figure.chart').length") == 7
     assert not run(
         "return [...document.querySelectorAll('path')].some(p => /NaN|Infinity/.test(p.getAttribute('d')))"
     )
@@ -146,21 +116,52 @@ def test_it_loads_without_an_error(run: Run, browser: Any) -> None:
 def test_the_legend_hides_and_shows(run: Run) -> None:
     count = f"return document.querySelectorAll('{FIRST} > svg .line').length"
     there = f"return document.querySelector('{FIRST} > svg .line[data-name=adam]') !== null"
-    legend = f"[...document.querySelectorAll('{FIRST} .legend button')].find(b => b.textContent === 'adam')"
-    assert run(count) == 11
+    legend = f"[...document.querySelectorAll('{FIRST} .legend button')].find(b => b.textContent === 'tuned Adam')"
+    assert run(count) == 4, "ours, tuned Adam, the untrained start, the best other"
+    names = f"return [...document.querySelectorAll('{FIRST} > svg .line')].map(p => p.dataset.name)"
+    assert {"hyperadam", "adam", "adam-init"} < set(run(names))
     run(f"{legend}.click()")
     assert not run(there)
-    assert run(count) == 10
+    assert run(count) == 3
     assert run(f"return {legend}.getAttribute('aria-pressed')") == "false"
     run(f"{legend}.click()")
     assert run(there)
     click(run, "all on")
-    assert run(count) == 0
-    click(run, "all on")
     assert run(count) == 11
+    click(run, "all on")
+    assert run(count) == 0
 
 
-@pytest.mark.parametrize("name", ["log x", "log y", "band", "zoom in"])
+def test_the_curve_pointed_at_is_in_front(run: Run, browser: Any) -> None:
+    last = f"return [...document.querySelectorAll('{FIRST} > svg .line')].at(-1).dataset.name"
+    button = f"[...document.querySelectorAll('{FIRST} .legend button')].find(b => b.textContent === 'untrained HyperAdam')"
+    assert run(last) != "adam-init"
+    run(f"{button}.dispatchEvent(new Event('pointerenter'))")
+    assert run(last) == "adam-init"
+    assert run(f"return document.querySelectorAll('{FIRST} .line.front').length") == 1
+    run(f"{button}.dispatchEvent(new Event('pointerleave'))")
+    assert run(f"return document.querySelectorAll('{FIRST} .line.front').length") == 0
+
+
+def test_the_numbers_can_be_downloaded(run: Run) -> None:
+    run(
+        "window.saved = []; URL.createObjectURL = b => { window.blob = b; return 'data:,' };"
+        "HTMLAnchorElement.prototype.click = function () { saved.push(this.download) }"
+    )
+    click(run, "CSV")
+    text = run("return window.blob.text()")
+    head, first, *rest = text.splitlines()
+    assert len(rest) == 99
+    assert head.startswith(
+        'step,tuned SGD,"tuned SGD, low","tuned SGD, high",tuned SGD with momentum'
+    )
+    assert len(first.split(",")) == 1 + 3 * 11
+    run("document.querySelector('button.save').click()")
+    assert run("return window.blob.text()").startswith("optimizer,")
+    assert run("return saved") == ["activations-mnist-mlp-elu-100.csv", "table-1.csv"]
+
+
+@pytest.mark.parametrize("name", ["log x", "log y", "smooth", "band", "zoom in"])
 def test_buttons_change_the_drawing(run: Run, name: str) -> None:
     before = run(DRAWN)
     click(run, name)
@@ -192,7 +193,10 @@ def test_what_explodes_leaves_the_chart(run: Run, browser: Any) -> None:
     chart = "figure[data-panel=long-sine-lstm-2-2000]"
     run("document.querySelectorAll('details').forEach(d => d.open = true)")
     run(f"document.querySelector('{chart}').scrollIntoView()")
-    wait(browser, f"return document.querySelector('{chart} > svg .line[data-name=sgd]') !== null")
+    wait(browser, f"return document.querySelector('{chart} > svg .line') !== null")
+    run(
+        f"[...document.querySelectorAll('{chart} button')].find(b => b.textContent.startsWith('all')).click()"
+    )
     drawn = f"document.querySelector('{chart} > svg .line[data-name=%s]').getBBox()"
     frame = f"document.querySelector('{chart} > svg .frame').getBBox()"
     height, top = (run(f"return {frame}.{side}") for side in ("height", "y"))
@@ -200,15 +204,39 @@ def test_what_explodes_leaves_the_chart(run: Run, browser: Any) -> None:
     assert run(f"return {drawn % 'adam'}.height") > height / 2, "too flat to be seen"
 
 
+def test_seconds_stand_beside_steps(run: Run, browser: Any) -> None:
+    chart = "figure[data-panel=timed-mnist-cnn1-100]"
+    run(f"document.querySelector('{chart}').scrollIntoView()")
+    wait(browser, f"return document.querySelector('{chart} > svg .line') !== null")
+    label = f"return [...document.querySelectorAll('{chart} .axes text')].map(t => t.textContent)"
+    lines = f"return document.querySelectorAll('{chart} > svg .line').length"
+    assert "step" in run(label)
+    assert run(lines) == 3
+    run(
+        f"[...document.querySelectorAll('{chart} button')].find(b => b.textContent === 'seconds').click()"
+    )
+    assert "seconds of processor time" in run(label)
+    assert run(lines) == 2, "one never gets there, and its time is not known"
+    ends = (
+        f"return [...document.querySelectorAll('{chart} > svg .line')].map(p => p.getBBox().width)"
+    )
+    assert max(run(ends)) > 1.8 * min(run(ends)), "one takes twice as long as the other"
+    assert run(f"return document.querySelectorAll('{FIRST} button').length") > 0
+    times = "return [...document.querySelectorAll('.tools')].filter(t => t.textContent.includes('seconds')).length"
+    assert run(times) == 1, "only where times are known"
+
+
 def test_values_are_read_with_the_pointer_and_with_keys(run: Run, browser: Any) -> None:
     reading = f"return document.querySelector('{FIRST} output').textContent"
-    value = f"return document.querySelector('{FIRST} .legend b').textContent"
+    value = (
+        f"return document.querySelector('{FIRST} .legend button[aria-pressed=true] b').textContent"
+    )
     chart = browser.find_element("css selector", f"{FIRST} > svg")
     webdriver.ActionChains(browser, duration=20).move_to_element(chart).perform()
     assert run(reading).startswith("step ")
     assert float(run(value)) > 0
     chart.send_keys("\ue011")  # Home
-    assert run(reading).startswith("step 1: sgd ")
+    assert re.match(r"step 1: .*tuned Adam \d", run(reading))
     before = run(DRAWN)
     chart.send_keys("+")
     assert run(DRAWN) != before
@@ -222,7 +250,7 @@ def test_values_are_read_with_the_pointer_and_with_keys(run: Run, browser: Any) 
 def test_the_page_never_scrolls_sideways(run: Run, browser: Any, width: int) -> None:
     resize(browser, width)
     run("document.querySelectorAll('details').forEach(d => d.open = true)")
-    for element in ("#headline", "#claims", FIRST, "#settings"):
+    for element in ("#claims", "nav", FIRST, "#settings"):
         run("document.querySelector(arguments[0]).scrollIntoView()", element)
     wait(
         browser,

@@ -9,9 +9,8 @@ import pytest
 import torch
 
 from hyperadam.experiments.paper.experiment import Claim
-from hyperadam.report.claims import Outcome, Verdict, about, judge
+from hyperadam.report.claims import Outcome, Verdict, about, finding, judge
 from hyperadam.report.measures import values
-from hyperadam.report.section import finding
 from hyperadam.results import Result
 
 from ..experiments.tiny import result

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from hyperadam.experiments.suite.files import Cell, Folder
+from hyperadam.experiments.suite.files import Folder, TaskRuns
 from hyperadam.experiments.suite.scores import Results
 from hyperadam.report import suite as report
 from hyperadam.report import suite_figures
 from hyperadam.report.paper import document
 from hyperadam.report.render import page
-from hyperadam.report.suite_page import suite_html
+from hyperadam.report.tables import Grid
 from tests.experiments.suite.small import cell, run, suite
 
 __all__ = ["suite"]
@@ -24,7 +24,7 @@ __all__ = ["suite"]
 ENVELOPE = "ImageMLP_Cifar10_8_Relu32"
 
 
-def cells() -> list[Cell]:
+def cells() -> list[TaskRuns]:
     short = cell(
         "curve",
         20,
@@ -52,12 +52,13 @@ def cells() -> list[Cell]:
     return [short, long]
 
 
-def grid(made: dict, title: str) -> report.Grid:
-    return next(g for g in made["grids"] + made["more"] if g.title.startswith(title))
+def grid(made: report.SuiteSection, title: str) -> Grid:
+    return next(g for g in made.grids if g.title.startswith(title))
 
 
-def row(found: report.Grid, *names: str) -> dict[str, str]:
-    cells = next(row for row in found.rows if tuple(row[: len(names)]) == names)
+def row(found: Grid, *names: str) -> dict[str, str]:
+    texts = [[cell.text for cell in row] for row in found.rows]
+    cells = next(row for row in texts if tuple(row[: len(names)]) == names)
     return dict(zip(found.header, cells, strict=True))
 
 
@@ -84,7 +85,8 @@ def test_losses_by_task(suite) -> None:
     made = report.section(Results(cells()))
     losses = grid(made, "Training loss at the end, 20 steps")
     found = row(losses, "curve")
-    assert found["prodigy-cosine"] == "*0.5"
+    assert found["prodigy-cosine"] == "0.5"
+    assert [cell.text for row in losses.rows for cell in row if cell.best] == ["0.5"]
     assert found["hyperadam"] == "0.9"
     assert found["dm"] == "diverged in 1"
     assert row(grid(made, "Training loss at the end, 1,000 steps"), "curve")["dm"] == "–"
@@ -115,7 +117,7 @@ def test_rates(suite) -> None:
 
 
 def test_what_is_missing_is_named(suite) -> None:
-    lines = report.section(Results(cells()))["missing"]
+    lines = [lack.text() for lack in report.section(Results(cells())).missing]
     assert "again, 20 steps: not computed yet" in lines
     assert "curve, 1,000 steps: no prodigy-cosine, dm" in lines
     assert not any(line.startswith("curve, 20") for line in lines)
@@ -159,32 +161,29 @@ def test_figures(suite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
             found[1].runs[("hyperadam", lr, seed)] = run("hyperadam", 1.7, lr, seed)
     monkeypatch.setattr(suite_figures, "VARIED_TASKS", ("curve",))
     drawn = suite_figures.draw(Results(found), tmp_path)
-    assert [figure.path.name for figure in drawn] == [
-        "ratios.svg",
-        "velodrome.svg",
-        "sensitivity.svg",
-        "curves.svg",
+    assert [path.name for path in drawn] == [
+        f"{name}.{kind}"
+        for name in ("ratios", "velodrome", "sensitivity", "curves")
+        for kind in ("svg", "png")
     ]
-    for figure in drawn:
-        svg = figure.path.read_text(encoding="utf-8")
-        assert "hyperadam" in svg
-        assert figure.path.with_suffix(".png").stat().st_size > 5_000
-    assert "prodigy-cosine 0.50" in drawn[0].alt
+    for path in drawn[::2]:
+        assert "HyperAdam" in path.read_text(encoding="utf-8")
+        assert path.with_suffix(".png").stat().st_size > 5_000
 
 
 def test_page(suite, tmp_path: Path) -> None:
     store(tmp_path)
     made = report.write_suite(tmp_path)
     assert made is not None
-    html = suite_html(made)
-    assert html.count("<section") == html.count("</section>") == 1
-    assert "<td>2 of 2</td>" in html
-    assert "★" in html
     whole = page(document([], suite=made))
-    assert html in whole
+    assert whole.count("<section") == whole.count("</section>")
+    assert "<td>2 of 2</td>" in whole
+    assert "★" in whole
     assert 'href="#suite"' in whole
     assert 'src="http' not in whole
+    assert ">DMoptimizer<" in whole, "names for people"
     assert 'id="suite"' not in page(document([]))
+    assert 'id="answer"' not in page(document([])), "no answer without results"
 
 
 def test_without_matplotlib(suite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -196,6 +195,15 @@ def test_without_matplotlib(suite, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(suite_figures, "draw", gone)
     made = report.write_suite(tmp_path)
     assert made is not None
-    assert made["figures"] == []
-    assert "<img" not in suite_html(made)
+    assert made.files == []
     assert (tmp_path / "table.md").is_file()
+
+
+def test_curves_have_their_seconds(suite) -> None:
+    panels = report.section(Results(cells())).panels
+    assert [panel.id for panel in panels] == ["suite-curve-1000", "suite-curve-20"]
+    series = {s["name"]: s for s in panels[0].data["series"]}
+    assert series["hyperadam"]["seconds"] > 0
+    assert set(panels[1].data["shown"]) == {
+        *("adam", "adam-linear", "prodigy-cosine", "hyperadam", "dm")
+    }

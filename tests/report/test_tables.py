@@ -9,17 +9,10 @@ import math
 
 import pytest
 
-from hyperadam.report import (
-    Table,
-    as_csv,
-    as_markdown,
-    as_records,
-    as_text,
-    summarize,
-    tabulate,
-)
+from hyperadam.report import Comparison, compare, summarize
+from hyperadam.report.comparison import loss, records
 from hyperadam.report.statistics import Summary, written
-from hyperadam.report.tables import loss
+from hyperadam.report.tables import Cell, Grid, as_csv, as_lines, as_markdown, texts
 
 from ..experiments.tiny import result
 
@@ -52,8 +45,8 @@ def test_digits_follow_the_standard_error(summary: Summary, text: str) -> None:
     assert loss(summary) == text
 
 
-def table() -> Table:
-    return tabulate(
+def table() -> Comparison:
+    return compare(
         [
             result([0.3, 0.31, 0.29], "adam"),
             result([0.2, 0.21, 0.19], "hyperadam"),
@@ -66,40 +59,54 @@ def table() -> Table:
 
 def test_the_best_of_each_task_is_marked() -> None:
     assert [row.best for row in table().rows] == [False, True, False, True, False]
-    lines = as_text(table()).splitlines()
-    assert [line.count("*") for line in lines] == [0, 0, 0, 1, 0, 1, 0]
-    assert lines[2].startswith("bowl")
-    assert lines[3].startswith("    "), "a task is named once"
-    assert "diverged in 1 of 3" in lines[4]
-    assert "diverged in 1 of 3, the other in 0 (p = 1)" in lines[4]
-    assert "33.3 % lower (p < .001)" in lines[3]
-    markdown = as_markdown(table()).splitlines()
+    lines = as_lines(table().grid())
+    assert ["*" in line[3] for line in lines] == [False, True, False, True, False]
+    assert [line[0] for line in lines] == ["bowl", "", "", "other", ""], "a task is named once"
+    assert lines[2][3] == "diverged in 1 of 3"
+    assert lines[2][4] == "diverged in 1 of 3, the other in 0 (p = 1)"
+    assert lines[1][4] == "33.3 % lower (p < .001)"
+    markdown = as_markdown(table().grid()).splitlines()
     assert markdown[1] == "| --- | --- | --- | --- | --- |"
     assert "**0.2000 ± 0.0058**" in markdown[3]
     assert sum("**" in line for line in markdown) == 2
 
 
 def test_records_are_json_and_csv() -> None:
-    records = as_records(table())
-    json.dumps(records, allow_nan=False)
-    assert records[2]["final_loss"] is None
-    assert records[1]["difference"] == pytest.approx(-0.1)
-    assert records[1]["p"] == pytest.approx(0, abs=1e-6)
-    assert records[1]["pairs"] == 3
-    rows = list(csv.DictReader(io.StringIO(as_csv(table()))))
+    found = records(table())
+    json.dumps(found, allow_nan=False)
+    assert found[2]["final_loss"] is None
+    assert found[1]["difference"] == pytest.approx(-0.1)
+    assert found[1]["p"] == pytest.approx(0, abs=1e-6)
+    assert found[1]["pairs"] == 3
+    text = as_csv(list(found[0]), [list(record.values()) for record in found])
+    rows = list(csv.DictReader(io.StringIO(text)))
     assert [row["optimizer"] for row in rows] == ["adam", "hyperadam", "sgd", "adam", "hyperadam"]
     assert float(rows[1]["final_loss"]) == pytest.approx(0.2)
 
 
 def test_without_the_reference_there_is_no_comparison() -> None:
-    alone = tabulate([result([0.3, 0.2], "sgd"), result([0.1, 0.2], "hyperadam")])
+    alone = compare([result([0.3, 0.2], "sgd"), result([0.1, 0.2], "hyperadam")])
     assert alone.reference is None
-    assert alone.header[-1] == "final loss"
-    other = tabulate([result([0.3, 0.2], "sgd"), result([0.1, 0.2], "hyperadam")], "sgd")
-    assert other.header[-1] == "against sgd"
-    single = tabulate([result([0.3, 0.2], "adam")])
+    assert alone.grid().header[-1] == "final loss"
+    other = compare([result([0.3, 0.2], "sgd"), result([0.1, 0.2], "hyperadam")], "sgd")
+    assert other.grid().header[-1] == "against sgd"
+    single = compare([result([0.3, 0.2], "adam")])
     assert single.reference is None
     assert not single.rows[0].best
+
+
+def test_a_cell_as_markdown() -> None:
+    row = [
+        *texts("a|b", "=1"),
+        Cell("0.5", best=True, paper="0.6"),
+        Cell("0.51", tied=True),
+        Cell("diverged in 1 of 3", rest="0.4", kind="diverged"),
+    ]
+    grid = Grid("t", ["x", "<b>", "", "", ""], [row])
+    head, _, line = as_markdown(grid).splitlines()
+    assert head == "| x | &lt;b&gt; |  |  |  |"
+    assert line == r"| a\|b | =1 | **0.5** (0.6) | 0.51 ≈ | diverged in 1 of 3, else 0.4 |"
+    assert as_csv(["a"], [["=1"], [2.5]]) == "a\n'=1\n2.5\n"
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import argparse
 import signal
+import textwrap
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -17,7 +18,8 @@ from hyperadam.commands.user_code import import_module
 from hyperadam.experiments import TUNING, Cell, find, grid, jobs, run_cells
 from hyperadam.files.lock import Lock
 from hyperadam.kernels import machine
-from hyperadam.report import Table, write_report
+from hyperadam.report import write_report
+from hyperadam.report.tables import Grid, as_lines
 from hyperadam.results import Result, Store
 from hyperadam.tasks import memory
 
@@ -68,9 +70,11 @@ def run_and_report(
     optimizers: Sequence[str],
     title: str,
     command: str,
+    in_words: Callable[[Sequence[Result]], list[str]] | None = None,
+    links: Mapping[str, str] | None = None,
 ) -> list[Result]:
     """Train every task with every optimizer, print the table, write the report, and say where it
-    is."""
+    is. ``in_words`` puts the results into sentences; ``links`` lead from the page to others."""
     cells = grid(
         task_names,
         optimizers,
@@ -94,8 +98,9 @@ def run_and_report(
             results = run_cells(cells, Store(options.out / "cells"), progress, options.fresh)
         finally:
             line.close()
-        report = write_report(results, options.out, title, against, command)
-    show(report.table)
+        words = in_words(results) if in_words else []
+        report = write_report(results, options.out, title, against, command, words, links)
+    show_grid(report.table.grid())
     if any(row.best for row in report.table.rows):
         print("* the lowest mean of the task; ± is the standard error over runs")
         print("p is how likely chance alone makes so large a difference; clear is p ≤ .05")
@@ -103,7 +108,9 @@ def run_and_report(
         f"\n{len(results[0].final_loss)} runs of {options.steps:,} steps each; "
         f"{clock(time.monotonic() - start)} in all"
     )
-    print(f"page     {report.page}")
+    for sentence in words:
+        print(f"\n{textwrap.fill(sentence, 88)}")
+    print(f"\npage     {report.page}")
     print(f"figure   {report.figure or NO_FIGURE}")
     print(f"data     {report.data}, every run in {options.out / 'cells'}")
     return results
@@ -121,12 +128,6 @@ def reference(given: str | None, cells: Sequence[Cell]) -> str:
     return wanted
 
 
-def show(table: Table) -> None:
-    """A table on the terminal; the best of a task has a star, and a task is named once."""
-    rows, task = [], None
-    for row in table.rows:
-        cells = table.cells(row)
-        cells[3] += " *" if row.best else ""
-        rows.append([*([""] if cells[0] == task else cells[:1]), *cells[1:]])
-        task = cells[0]
-    show_table(rows, table.header)
+def show_grid(grid: Grid) -> None:
+    """A table on the terminal."""
+    show_table(as_lines(grid), grid.header)

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import subprocess
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hyperadam.report.suite import SuiteSection
 
 EXAMPLES = """
   hyperadam report
   hyperadam report --results my-results --out page.html
   hyperadam report --quick
-  hyperadam report --quote README.md docs/findings.md
+  hyperadam report --quote README.md docs/*.md
 
 The page holds every table, figure and claim of the paper with what `hyperadam reproduce` has
 measured so far. It is one file that loads nothing from anywhere; what is not measured is shown as
@@ -50,6 +55,7 @@ def run(options: argparse.Namespace) -> None:
     from hyperadam.experiments.paper.runner import Place, load
     from hyperadam.experiments.paper.specs import EXPERIMENTS
     from hyperadam.files import write_atomically
+    from hyperadam.inside.valley import write_valley
     from hyperadam.report.experiment import write_experiment
     from hyperadam.report.paper import document
     from hyperadam.report.quotes import Numbers, refresh
@@ -76,12 +82,16 @@ def run(options: argparse.Namespace) -> None:
     ]
     suite = None if options.quick else _suite(options, folder / "suite")
     made = document(found, folder / "tuning", options.quick, suite)
-    write_atomically(out, page(made))
+    valley = write_valley(out.with_name("valley.html"))
+    made_with = [result.made_with for _, loaded in found for result in loaded.results]
+    links = {valley.name: "How they step: four optimizers in a valley of two weights, to watch"}
+    write_atomically(out, page(made, links, _foot(folder, made_with)))
     for part in made.sections:
         print(f"{part.name:20} {len(part.claims):2} claims  {part.extent}")
     print("claims   " + ", ".join(f"{n} {verdict.value}" for verdict, n in made.counts.items()))
     print(f"page     {out}")
-    numbers = Numbers(found) if options.quote else None
+    print(f"watch    {valley}")
+    numbers = Numbers(found, folder / "suite") if options.quote else None
     for path in options.quote:
         assert numbers is not None
         before = path.read_text(encoding="utf-8")
@@ -91,7 +101,36 @@ def run(options: argparse.Namespace) -> None:
         print(f"quotes   {path}  {'as they were' if after == before else 'written anew'}")
 
 
-def _suite(options: argparse.Namespace, folder: Path) -> dict[str, Any] | None:
+def _foot(results: Path, made_with: Sequence[Mapping[str, str]]) -> list[str]:
+    """When the results changed last, if they are in a repository, what computed them, and what
+    made the page."""
+    from hyperadam import __version__
+
+    made = f"Made by hyperadam {__version__}: hyperadam report."
+    ask = ["git", "-C", str(results), "log", "-1", "--format=%h of %cs", "--"]
+    try:
+        # the results alone: the page itself is not what they depend on
+        told = subprocess.run(
+            [*ask, "cells", "suite/runs", "time/time.json"],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        told = ""
+    changed = [f"The results last changed in commit {told}."] if told else []
+    versions = [f"{kind} {_all(made_with, kind)}" for kind in ("hyperadam", "torch", "python")]
+    kernels = f"kernels: {_all(made_with, 'backend')}"
+    computed = f"They were computed with {', '.join(versions)} ({kernels}), on processors alone."
+    return [*changed, computed, "Times are processor time on one thread.", made]
+
+
+def _all(made_with: Sequence[Mapping[str, str]], kind: str) -> str:
+    """All versions of something that results were made with."""
+    return " or ".join(sorted({versions[kind] for versions in made_with if kind in versions}))
+
+
+def _suite(options: argparse.Namespace, folder: Path) -> SuiteSection | None:
     """The suite's section; if it cannot be made, that is told, and the page is made without it."""
     from hyperadam.experiments.jobs import Failure
     from hyperadam.report.suite import write_suite

@@ -11,7 +11,7 @@ from hyperadam.commands import common, flags, terminal
 from hyperadam.experiments.suite import rivals, runs, timing
 from hyperadam.experiments.suite import tasks as suite_tasks
 from hyperadam.experiments.suite.files import Folder
-from hyperadam.report.suite import Grid, write_suite
+from hyperadam.report.suite import write_suite
 
 EXAMPLES = """
   hyperadam suite --list                                          tasks, optimizers, and how much is computed
@@ -98,18 +98,13 @@ def run(options: argparse.Namespace) -> None:
         raise ValueError(
             f"there is nothing to compare in {options.out} yet: tuned linear Adam (adam-linear) is what all are put beside"
         )
-    for grid in made["grids"][:3]:
+    for grid in made.scores:
         if grid.rows:
-            show_grid(grid)
+            print(f"\n{grid.title}")
+            common.show_grid(grid)
     print(f"\ntables   {options.out / 'table.md'}, {options.out / 'table.csv'}")
-    print(f"figures  {', '.join(str(f.path) for f in made['figures']) or common.NO_FIGURE}")
+    print(f"figures  {', '.join(map(str, made.files)) or common.NO_FIGURE}")
     print("page     hyperadam report puts it on the page of all results")
-
-
-def show_grid(grid: Grid) -> None:
-    """A table on the terminal."""
-    print(f"\n{grid.title}")
-    terminal.show_table(grid.rows, grid.header)
 
 
 def compute(options: argparse.Namespace, folder: Folder) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -27,8 +28,7 @@ def keys(seeds: Seeds, purpose: str, step: Steps = 0) -> Tensor:
         raise ValueError(
             f"step must be one number or one per run, got {len(steps)} for {len(seeds)} seeds"
         )
-    key = _mix(_words([zlib.crc32(purpose.encode())]) * _GOLDEN)
-    key = _mix(key + _words(seeds))
+    key = _mix(_purpose(purpose) + _words(seeds))
     key = _mix(key + _words(steps))
     return torch.from_numpy(key.view(np.int64))
 
@@ -81,6 +81,11 @@ def _mix(z: np.ndarray) -> np.ndarray:
     z *= _MIX_2
     z ^= z >> _SHIFTS[2]
     return z
+
+
+@lru_cache(maxsize=256)
+def _purpose(purpose: str) -> np.ndarray:
+    return _mix(_words([zlib.crc32(purpose.encode())]) * _GOLDEN)
 
 
 def _words(numbers: Seeds) -> np.ndarray:

@@ -3,28 +3,27 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from hyperadam.files import write_atomically
-from hyperadam.report.figures import draw_curves
-from hyperadam.report.render import embedded, fill
+from hyperadam.report.comparison import Comparison, compare, records
+from hyperadam.report.curves import panel
+from hyperadam.report.figures import choose_looks, draw_curves
+from hyperadam.report.names import called
+from hyperadam.report.render import fill
 from hyperadam.report.statistics import contrast, summarize
-from hyperadam.report.tables import Table, as_csv, as_markdown, as_records, as_text, tabulate
+from hyperadam.report.tables import as_csv, as_markdown
 from hyperadam.results import Result
 
 __all__ = [
+    "Comparison",
     "Report",
-    "Table",
-    "as_csv",
-    "as_markdown",
-    "as_records",
-    "as_text",
+    "compare",
     "contrast",
     "draw_curves",
     "summarize",
-    "tabulate",
     "write_report",
 ]
 
@@ -41,48 +40,52 @@ NOTES = [
 class Report(NamedTuple):
     """The files of a report; there is no figure without matplotlib."""
 
-    table: Table
+    table: Comparison
     page: Path
     figure: Path | None
     data: Path
 
 
 def write_report(
-    results: Sequence[Result], folder: Path, title: str, reference: str = "adam", command: str = ""
+    results: Sequence[Result],
+    folder: Path,
+    title: str,
+    reference: str = "adam",
+    command: str = "",
+    words: Sequence[str] = (),
+    links: Mapping[str, str] | None = None,
 ) -> Report:
     """Write ``table.md``, ``table.csv``, ``summary.json``, ``curves.svg``, ``curves.png`` and
     ``index.html``.
 
     ``reference`` is the optimizer that the others are compared with; ``command`` is what re-makes
-    the report.
+    the report; ``words`` open the page, and ``links`` lead from it to other pages.
     """
-    table = tabulate(results, reference)
+    table = compare(results, reference)
+    grid, rows = table.grid(), records(table)
     try:
         figure = draw_curves(results, folder / "curves")[0]
     except ModuleNotFoundError as error:
         if error.name != "matplotlib":
             raise
         figure = None
-    write_atomically(folder / "table.md", as_markdown(table))
-    write_atomically(folder / "table.csv", as_csv(table))
-    summary = {
-        "title": title,
-        "command": command,
-        "reference": table.reference,
-        "rows": as_records(table),
-    }
+    write_atomically(folder / "table.md", as_markdown(grid))
+    write_atomically(folder / "table.csv", as_csv(list(rows[0]), [list(r.values()) for r in rows]))
+    summary = {"title": title, "command": command, "reference": table.reference, "rows": rows}
     write_atomically(folder / "summary.json", json.dumps(summary, indent=1, allow_nan=False) + "\n")
     runs = " or ".join(f"{n:,}" for n in sorted({result.runs for result in results}))
     steps = " or ".join(f"{n:,}" for n in sorted({result.steps for result in results}))
-    again = [f"Made by: {command}"] if command else []
+    tasks = list(dict.fromkeys(result.task for result in results))
     page = fill(
         "comparison.html",
+        choose_looks(results),
+        [panel(f"task-{n}", t, [r for r in results if r.task == t]) for n, t in enumerate(tasks)],
         title=title,
         summary=f"{runs} runs of {steps} steps each.",
-        table=table,
-        figure=embedded(figure) if figure else "",
-        tasks=", ".join(dict.fromkeys(row.result.task for row in table.rows)),
-        notes=[*NOTES, *again],
+        grid=table.grid(called),
+        words=words,
+        links=links or {},
+        notes=[*NOTES, *([f"Made by: {command}"] if command else [])],
     )
     write_atomically(folder / "index.html", page)
     return Report(table, folder / "index.html", figure, folder / "summary.json")

@@ -3,9 +3,6 @@ missing shown as missing."""
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Sequence
 from pathlib import Path
 
 from hyperadam.experiments.paper.experiment import Experiment
@@ -13,15 +10,23 @@ from hyperadam.experiments.paper.runner import Loaded
 from hyperadam.files import write_atomically
 from hyperadam.report import measures
 from hyperadam.report.figures import draw_by_task, draw_panels
-from hyperadam.report.plain import in_csv, in_markdown
-from hyperadam.report.section import Entry, Section, section
+from hyperadam.report.plain import in_markdown
+from hyperadam.report.section import Section, section
+from hyperadam.report.tables import as_csv, as_markdown
 
 #: With more tasks than this, final losses are also drawn by task.
 MANY = 5
+#: The columns of ``table.csv``.
+CSV = (
+    *("measure", "task", "steps", "optimizer", "runs", "diverged"),
+    *("ours", "paper", "best", "tied", "missing", "of"),
+)
 NOTE = (
-    "Mean ± standard error over runs; the best mean of a column is bold, and ≈ marks those that "
-    "are not clearly behind it. "
-    "A difference is clear if a paired t-test over runs of the same seed finds it at 95 % and it "
+    "Mean ± standard error over runs, or, where it says so, over meta-seeds, each with the mean of "
+    "its runs; the best mean of a column is bold, and ≈ marks those that are not clearly behind "
+    "it. "
+    "A difference is clear if a paired t-test over runs of the same seed, or over meta-seeds, "
+    "finds it at 95 % and it "
     "is not too small to matter "
     f"({measures.smallest_in_words()}). In brackets the paper's number. – is what has not been "
     "computed."
@@ -36,7 +41,7 @@ def write_experiment(
     results = loaded.results
     made = section(experiment, results, quick, loaded.damaged)
     write_atomically(folder / "table.md", markdown(made))
-    write_atomically(folder / "table.csv", as_csv(experiment, made))
+    write_atomically(folder / "table.csv", as_csv(CSV, numbers(experiment, made)))
     panels = []
     for figure in experiment.figures:
         by_label = {
@@ -63,75 +68,30 @@ def markdown(made: Section) -> str:
     lines = [f"# {made.title}", "", f"{where} {made.about}", ""]
     lines += [f"Made by `{made.command}`; computed: {made.extent}.", ""]
     for table in made.tables:
-        columns = [
-            in_markdown(task) + (f", {steps:,} steps" if steps > 1 else "")
-            for task, steps in table.columns
-        ]
-        title = table.title[:1].upper() + table.title[1:]
-        lines += [
-            f"## {title}",
-            "",
-            _row(["optimizer", *columns]),
-            _row(["---"] * (1 + len(columns))),
-        ]
-        for row in table.rows:
-            lines.append(_row([in_markdown(row.optimizer), *map(_text, row.entries)]))
-        lines.append("")
+        grid = table.grid()
+        lines += [f"## {grid.title}", "", as_markdown(grid)]
     lines += [NOTE, ""]
     if made.claims:
         lines += ["## What the paper claims", "", f"{made.chance.capitalize()}.", ""]
     for claim in made.claims:
-        found = in_markdown(claim.own.text)
+        found = in_markdown(claim.own.text())
         lines.append(f"- {claim.text} **{claim.own.verdict.value.capitalize()}.** {found}")
         if twin := claim.twin:
             said = f"  The same said of `{twin.better}`: {twin.verdict.value}. "
-            lines.append(said + in_markdown(twin.text))
+            lines.append(said + in_markdown(twin.text()))
     return "\n".join(lines).rstrip("\n") + "\n"
 
 
-def as_csv(experiment: Experiment, made: Section) -> str:
-    """The tables as comma-separated values, a line for each number."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(
-        [
-            "measure",
-            "task",
-            "steps",
-            "optimizer",
-            "runs",
-            "diverged",
-            "ours",
-            "paper",
-            "best",
-            "tied",
-            "missing",
-        ]
-    )
+def numbers(experiment: Experiment, made: Section) -> list[list[object]]:
+    """The tables, a line for each number."""
+    lines: list[list[object]] = []
     for table in made.tables:
         for row in table.rows:
             for (task, steps), entry in zip(table.columns, row.entries, strict=True):
                 key = (task, row.optimizer, steps, table.measure)
                 ours = "damaged" if entry.damaged else "" if entry.mean is None else entry.mean
-                numbers = [entry.runs, entry.diverged, ours, experiment.published.get(key, "")]
+                found = [entry.runs, entry.diverged, ours, experiment.published.get(key, "")]
                 flags = [int(flag) for flag in (entry.best, entry.tied, entry.missing)]
-                names = [table.measure, in_csv(task), steps, in_csv(row.optimizer)]
-                writer.writerow([*names, *numbers, *flags])
-    return text.getvalue()
-
-
-def _text(entry: Entry) -> str:
-    published = f" ({entry.paper})" if entry.paper else ""
-    if entry.missing:
-        return f"{'damaged' if entry.damaged else '–'}{published}"
-    if entry.diverged:
-        rest = f", else {entry.rest}" if entry.rest else ""
-        count = f" in {entry.diverged} of {entry.runs}" if entry.failed == "diverged" else ""
-        return f"{entry.failed}{count}{rest}{published}"
-    if entry.best:
-        return f"**{entry.text}**{published}"
-    return f"{entry.text}{' ≈' if entry.tied else ''}{published}"
-
-
-def _row(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
+                names = [table.measure, task, steps, row.optimizer]
+                lines.append([*names, *found, *flags, entry.one])
+    return lines

@@ -90,12 +90,13 @@ def draw_panels(panels: Sequence[tuple[str, Sequence[Result]]], stem: Path) -> l
         for axis in axes[len(panels) :]:
             axis.set_axis_off()
         runs = sorted({result.runs for result in results})
+        one = "meta-seeds or runs" if any(result.pooled for result in results) else "runs"
         banded = any(
             _has_band(result, looks[result.label], group) for _, group in panels for result in group
         )
         spread = ", band: the middle 80 % of them" if banded else ""
         text = (
-            f"line: mean of {' or '.join(map(str, runs))} runs{spread}"
+            f"line: mean of {' or '.join(map(str, runs))} {one}{spread}"
             if max(runs) > 1
             else "one run each"
         )
@@ -223,7 +224,7 @@ def choose_looks(results: Sequence[Result]) -> dict[str, Look]:
     spare = iter(SPARE * (1 + len(results) // len(SPARE)))
     for result in results:
         if result.label not in looks:
-            own = LOOKS.get(result.optimizer)
+            own = LOOKS.get(result.optimizer.partition("+")[0])  # whatever it is told besides
             looks[result.label] = own if own and own not in looks.values() else next(spare)
     return looks
 

@@ -65,10 +65,13 @@ def summarize(numbers: Tensor) -> Summary:
 
 
 def contrast(result: Result, other: Result, name: str) -> Contrast | None:
-    """How two results differ in a measure; ``None`` if it was not measured on one of them."""
+    """How two results differ in a measure; ``None`` if it was not measured on one of them, or if
+    the numbers of one are of runs, and of meta-seeds those of the other."""
     mine, theirs = values(result, name), values(other, name)
     if mine is None or theirs is None:
         return None
+    if result.one != other.one:
+        return None  # a meta-seed is no run: there are no pairs
     about = describe(name)
     smallest = MATTERS_OF_SHARES if about.percent else None
     seeds, other_seeds = result.seeds, other.seeds
@@ -93,6 +96,14 @@ def write(summary: Summary, name: str) -> str:
     scale = 100.0 if describe(name).percent else 1.0
     number, error = scale * summary.mean, scale * summary.standard_error
     return written(number, error) + (" %" if describe(name).percent else "")
+
+
+def write_meta_seeds(numbers: Tensor, name: str) -> str:
+    """How many meta-seeds there are, and how far apart: ``3 meta-seeds, 0.6894 to 0.7012``."""
+    if len(numbers) < 2:
+        return f"{len(numbers)} meta-seed"
+    ends = (write(summarize(x.view(1)), name) for x in (numbers.min(), numbers.max()))
+    return f"{len(numbers)} meta-seeds, {' to '.join(ends)}"
 
 
 def write_published(number: float, name: str) -> str:

@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from hyperadam.experiments.paper.experiment import Experiment
 from hyperadam.experiments.paper.runner import Loaded
@@ -18,13 +18,12 @@ from hyperadam.experiments.training.rates import (
     read_grids,
     read_rates,
 )
-from hyperadam.report.claims import Verdict
+from hyperadam.report.claims import ClaimFindings, Verdict, chance
 from hyperadam.report.figures import Look, choose_looks
-from hyperadam.report.section import Section, chance, ranges, section
+from hyperadam.report.section import Section, ranges, section
+from hyperadam.report.suite import SuiteSection
+from hyperadam.report.suite_figures import look
 from hyperadam.results import Result
-
-#: The experiment whose first table opens the page.
-HEADLINE = "activations"
 
 
 class Version(NamedTuple):
@@ -34,12 +33,23 @@ class Version(NamedTuple):
     results: int
 
 
+class Protocol(NamedTuple):
+    """How an experiment was run: lengths, runs, seeds, and how much of it there is."""
+
+    experiment: str
+    steps: str
+    runs: str
+    seeds: str
+    final_batches: str
+    measured: str
+
+
 class UsedWeights(NamedTuple):
     """Weights that made results: the rule, its options that are not at their defaults, a hash."""
 
     optimizer: str
     rule: str
-    step_size: float
+    step_size: str
     options: str
     sha256: str
 
@@ -49,31 +59,39 @@ class UsedRate(NamedTuple):
     from."""
 
     task: str
-    steps: int
+    steps: str
     optimizer: str
-    lr: float
+    lr: str
     source: str
-    seeds: str = ""
-    grid: str = ""
+    seeds: str = "–"
+    grid: str = "–"
 
 
 class Document(NamedTuple):
     """Everything that the page shows; ``suite`` is the suite's section, if there is one."""
 
     sections: list[Section]
-    counts: dict[Verdict, int]
     versions: list[Version]
     weights: list[UsedWeights]
     rates: list[UsedRate]
     looks: dict[str, Look]
     quick: bool = False
-    suite: dict[str, Any] | None = None
+    suite: SuiteSection | None = None
 
     @property
-    def headline(self) -> Section | None:
-        """The experiment that opens the page."""
-        named = (part for part in self.sections if part.name == HEADLINE)
-        return next(named, self.sections[0] if self.sections else None)
+    def by_verdict(self) -> dict[Verdict, list[ClaimFindings]]:
+        """All claims, by what becomes of them."""
+        claims = [claim for part in self.sections for claim in part.claims]
+        return {v: [c for c in claims if c.own.verdict is v] for v in Verdict}
+
+    @property
+    def counts(self) -> dict[Verdict, int]:
+        """How many claims there are of each verdict."""
+        return {verdict: len(claims) for verdict, claims in self.by_verdict.items()}
+
+    @property
+    def protocol(self) -> list[Protocol]:
+        return [_protocol(part) for part in self.sections]
 
     @property
     def chance(self) -> str:
@@ -85,22 +103,30 @@ def document(
     found: Sequence[tuple[Experiment, Loaded]],
     tuning: Path | None = None,
     quick: bool = False,
-    suite: dict[str, Any] | None = None,
+    suite: SuiteSection | None = None,
 ) -> Document:
     """The document of experiments with their results; ``tuning`` is the folder of tuned rates."""
     sections = [section(e, loaded.results, quick, loaded.damaged) for e, loaded in found]
-    verdicts = Counter(claim.own.verdict for part in sections for claim in part.claims)
     everything = [result for _, loaded in found for result in loaded.results]
     return Document(
         sections,
-        {verdict: verdicts[verdict] for verdict in Verdict},
         versions(everything),
         weights(everything),
         rates(everything, tuning),
-        choose_looks(everything),
+        choose_looks(everything)
+        | {name: look(name) for name in (suite.optimizers if suite else ())},
         quick,
         suite,
     )
+
+
+def _protocol(part: Section) -> Protocol:
+    def numbers(found: Iterable[int]) -> str:
+        return ", ".join(f"{n:,}" for n in found)
+
+    runs = f"{numbers(part.runs) or 'none'} (planned: {numbers(part.planned_runs)})"
+    seeds, batches = "; ".join(part.seeds), numbers(part.final_batches)
+    return Protocol(part.title, numbers(part.steps), runs, seeds, batches, part.extent)
 
 
 def versions(results: Iterable[Result]) -> list[Version]:
@@ -119,9 +145,10 @@ def weights(results: Iterable[Result]) -> list[UsedWeights]:
         if "weights" in r.settings:
             config = r.settings.get("config", {})
             options = ", ".join(f"{name}={value}" for name, value in config.items()) or "none"
-            found[r.label, r.settings["weights"]] = UsedWeights(
-                r.label, r.settings.get("rule", ""), r.lr, options, r.settings["weights"]
-            )
+            for sha256 in r.settings["weights"].split():  # one for each meta-seed
+                found[r.label, sha256] = UsedWeights(
+                    r.label, r.settings.get("rule", ""), f"{r.lr:g}", options, sha256
+                )
     return [found[key] for key in sorted(found)]
 
 
@@ -132,17 +159,15 @@ def rates(results: Iterable[Result], folder: Path | None) -> list[UsedRate]:
     found = {}
     for r in results:
         if "weights" not in r.settings and r.losses.numel():
-            rate = UsedRate(r.task, r.steps, r.label, r.lr, r.lr_source)
-            found[rate[:3]] = _with_grid(rate, r.optimizer, stored, points)
+            found[r.task, r.steps, r.label] = _used_rate(r, stored, points)
     return [found[key] for key in sorted(found)]
 
 
-def _with_grid(
-    rate: UsedRate, optimizer: str, stored: Sequence[TunedRate], points: Sequence[GridPoint]
-) -> UsedRate:
-    """The rate with the grid that it comes from, if there is one."""
+def _used_rate(r: Result, stored: Sequence[TunedRate], points: Sequence[GridPoint]) -> UsedRate:
+    """A result's rate, with the grid that it comes from, if there is one."""
+    rate = UsedRate(r.task, f"{r.steps:,}", r.label, f"{r.lr:.4g}", r.lr_source)
     for tuned in stored:
-        if (tuned.task, tuned.optimizer, tuned.lr) == (rate.task, optimizer, rate.lr):
+        if (tuned.task, tuned.optimizer, tuned.lr) == (r.task, r.optimizer, r.lr):
             grid = "  ".join(_point(point) for point in points if point[:3] == tuned[:3])
             seeds = ranges(range(tuned.first_seed, tuned.first_seed + tuned.runs))
             edge = ", at the edge of the grid" if tuned.at_edge else ""

@@ -14,9 +14,8 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 def in_markdown(text: str) -> str:
     """``text`` on one line, with nothing in it that Markdown would act on."""
     entities = {"<": "&lt;", ">": "&gt;", "&": "&amp;"}
-    return _MARKDOWN.sub(
-        lambda found: entities.get(found[1], f"\\{found[1]}"), " ".join(text.split())
-    )
+    line = re.sub(r"[^\S ]+", " ", text).strip()
+    return _MARKDOWN.sub(lambda found: entities.get(found[1], f"\\{found[1]}"), line)
 
 
 def in_csv(text: str) -> str:

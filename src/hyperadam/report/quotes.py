@@ -2,15 +2,16 @@
 
 In a Markdown file a number is followed by a comment that says what it is, and readers do not see:
 
-    .249 ± .002<!--= mnist-mlp-elu adam-->         the final loss after 100 steps, 3 digits as
-    written .112<!--= mnist-cnn1 adam 10000 test_loss-->   another number of steps, another measure
-    .011<!--= mnist-cnn2 adam 10000 @learners-->   as in that experiment (else: where it has most
-    runs) .33<!--= paper mnist-mlp hyperadam-paper-->    the paper's number **holds**<!--= verdict
-    activations 1-->        the verdict on an experiment's first claim **holds**<!--= verdict
-    activations 1 twin-->   and on the same claim about its twin *clearly lower*<!--= is mnist-mlp
-    dm adam-->   how one optimizer compares with another 13 of 20<!--= below adam-init adam-->
-    in how many of the tasks it is clearly lower .04<!--= not in results-->
-    measured apart, and held to nothing
+    .249 ± .002<!--= mnist-mlp-elu adam-->    the final loss after 100 steps, 3 digits as written
+    .112<!--= mnist-cnn1 adam 10000 test_loss-->   another number of steps, another measure
+    .011<!--= mnist-cnn2 adam 10000 @learners-->   as in that experiment (else: with most runs)
+    .33<!--= paper mnist-mlp hyperadam-paper-->    the paper's number
+    **holds**<!--= verdict activations 1-->        the verdict on an experiment's first claim
+    **holds**<!--= verdict activations 1 twin-->   and on the same claim about its twin
+    *clearly lower*<!--= is mnist-mlp dm adam-->   how one optimizer compares with another
+    13 of 20<!--= below adam-init adam-->     in how many of the tasks it is clearly lower
+    20 of 29<!--= suite below hyperadam2 adam-->   from the suite, see :mod:`.quotes_suite`
+    .04<!--= not in results-->                measured apart, and held to nothing
 
 Between ``<!-- made: NAME -->`` and ``<!-- end -->`` stands what :data:`MADE` makes.
 """
@@ -20,6 +21,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -27,10 +29,13 @@ from torch import Tensor
 
 from hyperadam.experiments.paper.experiment import Experiment
 from hyperadam.experiments.paper.runner import Loaded
-from hyperadam.report import measures
-from hyperadam.report.section import Section, chance, section
+from hyperadam.report import measures, quotes_suite
+from hyperadam.report.claims import chance
+from hyperadam.report.names import called
+from hyperadam.report.section import Section, section
 from hyperadam.report.statistics import Contrast, mean
 from hyperadam.results import Result
+from hyperadam.weights import list_weights, load_rule
 
 #: A quoted number or verdict, and the comment behind it.
 QUOTE = re.compile(
@@ -38,38 +43,26 @@ QUOTE = re.compile(
     r"(?P<after> %| ms| s|\*{1,2})?<!--= (?P<words>[^>]*?)-->"
 )
 BLOCK = re.compile(r"(<!-- made: (?P<name>[\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
-#: The tasks of the table in README: title, and the experiments' name.
-TASKS = {
-    "mnist-mlp": "MNIST MLP 784-20-10, sigmoid",
-    "mnist-mlp-relu": "the same, ReLU",
-    "mnist-mlp-elu": "ELU",
-    "mnist-mlp-tanh": "tanh",
-    **{f"mnist-mlp-{n}x20": f"{n} hidden layers, sigmoid" for n in range(2, 11)},
-    "sine-lstm": "sine LSTM",
-    "sine-lstm-small-noise": "small noise",
-    "sine-lstm-2": "two layers",
-    "mnist-cnn1": "CNN-1 on MNIST",
-    "mnist-cnn2": "CNN-2 on MNIST",
-    "cifar10-cnn1-bn": "CNN-1 with batch norm on CIFAR-10",
-    "cifar10-cnn2-dropout": "CNN-2 with dropout on CIFAR-10",
-}
+#: The tasks of the table in README.
+TASKS = (
+    *("mnist-mlp", "mnist-mlp-relu", "mnist-mlp-elu", "mnist-mlp-tanh"),
+    *(f"mnist-mlp-{n}x20" for n in range(2, 11)),
+    *("sine-lstm", "sine-lstm-small-noise", "sine-lstm-2"),
+    *("mnist-cnn1", "mnist-cnn2", "cifar10-cnn1-bn", "cifar10-cnn2-dropout"),
+)
 #: Its columns.
-COLUMNS = {
-    "hyperadam": "HyperAdam",
-    "hyperadam-paper": "to the letter",
-    "adam-init": "untrained",
-    "adam": "Adam, tuned",
-    "rnnprop": "RNNprop",
-    "dm": "DM",
-}
+COLUMNS = ("hyperadam", "hyperadam-paper", "adam-init", "adam", "rnnprop", "dm")
 STEPS = 100
 
 
 class Numbers:
-    """All that can be quoted."""
+    """All that can be quoted: the paper's experiments, and what is in the suite's folder."""
 
-    def __init__(self, found: Sequence[tuple[Experiment, Loaded]]) -> None:
+    def __init__(
+        self, found: Sequence[tuple[Experiment, Loaded]], suite: Path | None = None
+    ) -> None:
         self.experiments = {experiment.name: (experiment, loaded) for experiment, loaded in found}
+        self.suite = quotes_suite.Suite(suite)
         self._sections: dict[str, Section] = {}
 
     def result(self, task: str, label: str, steps: int, experiment: str | None = None) -> Result:
@@ -142,6 +135,9 @@ def unquoted(text: str) -> list[str]:
 def quote(words: Sequence[str], like: str, numbers: Numbers) -> str:
     """What the words stand for, with as many digits as ``like``."""
     kind, *rest = words
+    if kind == "suite":
+        found = quotes_suite.quote(rest, numbers.suite)
+        return found if isinstance(found, str) else _digits(found, like)
     if kind == "verdict":
         return numbers.verdict(rest[0], int(rest[1]), "twin" in rest)
     if kind == "below":
@@ -213,18 +209,19 @@ def _digits(number: float, like: str) -> str:
 
 def _table(numbers: Numbers) -> str:
     """The final losses of the learned optimizers and of Adam on every task after 100 steps."""
-    head = ["task, 100 steps", *COLUMNS.values(), "the paper's HyperAdam"]
+    head = ["task, 100 steps", *map(called, COLUMNS), "the paper's HyperAdam"]
     lines = [head, ["---"] * len(head)]
-    for task, title in TASKS.items():
+    for task in TASKS:
         found = {label: numbers.result(task, label, STEPS).final_loss for label in COLUMNS}
         best = min(found, key=lambda label: float(found[label].mean()))
         cells = []
         for label, values in found.items():
             number, error = mean(values)
             text = _like(number, error, ".000 ± .000").removesuffix(" ± .000")
+            text = text.replace(" ", "\u00a0")  # a number and its error stay on one line
             cells.append(f"**{text}**" if label == best else text)
         published = numbers.published(task, "hyperadam-paper", STEPS, "final_loss")
-        lines.append([title, *cells, _digits(published, ".00") if published else ""])
+        lines.append([called(task), *cells, _digits(published, ".00") if published else ""])
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
@@ -238,16 +235,18 @@ def _beats(numbers: Numbers) -> str:
         parts = []
         for direction, word in ((-1, "clearly lower"), (1, "clearly higher")):
             where = [t for t, c in contrasts.items() if c.clear and c.direction == direction]
-            names = f" ({', '.join(where)})" if 0 < len(where) <= len(TASKS) // 2 else ""
+            names = f" ({_titles(where)})" if 0 < len(where) <= len(TASKS) // 2 else ""
             if where:
                 parts.append(f"{word} on {len(where)} of {len(TASKS)}{names}")
         unclear = [t for t, c in contrasts.items() if not c.clear]
         if unclear:
-            parts.append(
-                f"no clear difference that matters on {len(unclear)} ({', '.join(unclear)})"
-            )
-        lines.append(text + "; ".join(parts) + ".")
+            parts.append(f"no clear difference that matters on {len(unclear)} ({_titles(unclear)})")
+        lines.append(text + ". ".join(part[0].upper() + part[1:] for part in parts) + ".")
     return "\n".join(lines)
+
+
+def _titles(tasks: Sequence[str]) -> str:
+    return "; ".join(called(task) for task in tasks)
 
 
 def _claims(numbers: Numbers) -> str:
@@ -267,9 +266,30 @@ def _claims(numbers: Numbers) -> str:
     return f"{table}\n\nBehind these verdicts {chance(contrasts)}."
 
 
+def _weights(numbers: Numbers) -> str:
+    """What making the shipped weights took, from the files themselves."""
+    lines = [
+        ["weights", "updates until they were kept", "of", "minutes until then", "what it was"],
+        ["---"] * 5,
+    ]
+    for name in list_weights():
+        told = load_rule(name).provenance
+        if "seconds" in told:
+            updates = [told["updates"], told["settings"]["updates"]]
+            minutes = f"{told['seconds'] / 60:.0f}"
+            lines.append([f"`{name}`", *(f"{n:,}" for n in updates), minutes, told["what"]])
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _of_suite(make: Callable[[quotes_suite.Suite], str]) -> Callable[[Numbers], str]:
+    return lambda numbers: make(numbers.suite)
+
+
 #: What stands between the marks, by name.
 MADE: dict[str, Callable[[Numbers], str]] = {
     "table": _table,
     "beats": _beats,
     "claims": _claims,
+    "weights": _weights,
+    **{name: _of_suite(make) for name, make in quotes_suite.MADE.items()},
 }

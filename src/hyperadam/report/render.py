@@ -5,24 +5,22 @@ Templates are Jinja's, with autoescape: what comes from results is text, whateve
 
 from __future__ import annotations
 
-import base64
 import functools
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import resources
-from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from hyperadam.report.claims import Verdict
-from hyperadam.report.curves import TAIL
+from hyperadam.report.curves import TAIL, Panel
 from hyperadam.report.figures import EXPLODED, Look
 from hyperadam.report.measures import smallest_in_words
+from hyperadam.report.names import called
 from hyperadam.report.paper import Document
 from hyperadam.report.section import Table
-from hyperadam.report.suite_page import suite_html
 
 #: A sign and a class for each verdict: colour alone says nothing.
 SIGNS = {
@@ -46,65 +44,81 @@ ON_DARK = {
 }
 
 
-def page(document: Document) -> str:
-    """The page of the paper."""
-    looks = document.looks
-    drawn: dict[str, Any] = {}
-    for part in document.sections:
-        drawn |= part.curves
-    data = {
-        "panels": drawn,
-        "looks": {name: {"dash": DASHES[x.line], "width": x.width} for name, x in looks.items()},
-        "exploded": EXPLODED,
-    }
+def page(
+    document: Document, links: Mapping[str, str] | None = None, foot: Sequence[str] = ()
+) -> str:
+    """The page of the paper. ``links`` lead to other pages, each with its text; ``foot`` is what
+    stands at the end: where and when it was made."""
+    panels = [panel for part in document.sections for panel in part.panels]
+    if document.suite:
+        panels += [*document.suite.panels, *document.suite.sensitivity]
     return fill(
         "paper.html",
+        document.looks,
+        panels,
         document=document,
-        style=Markup(_file("paper.css") + _colours(looks)),
-        script=Markup(_file("paper.js")),
-        curves=_json(data),
-        suite=Markup(suite_html(document.suite)) if document.suite else "",
         signs=SIGNS,
         band=f"{100 - 200 * TAIL:.0f} %",
         matters=smallest_in_words(),
         caption=caption,
+        links=links or {},
+        foot=foot,
     )
 
 
-def fill(template: str, **values: Any) -> str:
-    """A template with these values."""
-    return _environment().get_template(template).render(values)
-
-
-def embedded(figure: Path) -> str:
-    """An SVG file as an address that needs no file."""
-    return f"data:image/svg+xml;base64,{base64.b64encode(figure.read_bytes()).decode()}"
+def fill(template: str, looks: Mapping[str, Look], panels: Sequence[Panel], **values: Any) -> str:
+    """A template with these values; style, script and the curves of ``panels`` inside."""
+    numbers = {name: f"look-{n}" for n, name in enumerate(looks)}
+    data = {
+        "panels": {panel.id: panel.data for panel in panels},
+        "looks": {
+            name: {"dash": DASHES[x.line], "width": x.width, "called": called(name)}
+            for name, x in looks.items()
+        },
+        "exploded": EXPLODED,
+    }
+    script = "\n".join(_file(name) for name in ("numbers.js", "chart.js", "page.js"))
+    shared = {
+        "style": Markup(_file("page.css") + _colours(looks)),
+        "script": Markup(f'"use strict";\n{{\n{script}}}'),
+        "curves": _json(data),
+        "kind": lambda name: numbers.get(name, ""),
+        "called": called,
+    }
+    shared |= {"panels": panels}
+    return _environment().get_template(template).render(values | shared)
 
 
 def caption(table: Table) -> str:
     """What stands above a table: what its numbers are, over how many runs, and which way is
     better."""
-    several = len({column.steps for column in table.columns}) > 1
-    counts = sorted({entry.runs for row in table.rows for entry in row.entries if entry.runs})
+    there = [entry for row in table.rows for entry in row.entries if entry.runs]
     text = table.title[0].upper() + table.title[1:]
-    if not several and not table.measure.startswith("seconds"):
+    if not table.several and not table.measure.startswith("seconds"):
         text += f" after {table.columns[0].steps:,} steps"
-    if counts:
-        runs = " or ".join(f"{n:,}" for n in counts)
-        text += f": mean ± standard error over {runs} {table.one}{'' if counts == [1] else 's'}"
+    if there:
+        parts = []
+        for one in sorted({entry.one for entry in there}):
+            counts = sorted({entry.runs for entry in there if entry.one == one})
+            name = table.one if one == "run" else one
+            numbers = " or ".join(f"{n:,}" for n in counts)
+            parts.append(f"{numbers} {name}{'' if counts == [1] else 's'}")
+        text += f": mean ± standard error over {' or '.join(parts)}"
     return f"{text}; {'lower' if table.lower else 'higher'} is better."
 
 
 @functools.cache
 def _environment() -> Environment:
     loader = PackageLoader("hyperadam.report", "template")
-    return Environment(
+    made = Environment(
         loader=loader,
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    made.filters["called"] = called
+    return made
 
 
 def _file(name: str) -> str:

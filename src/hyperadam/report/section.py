@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -12,8 +11,10 @@ from torch import Tensor
 from hyperadam.experiments.paper.experiment import Claim, Experiment
 from hyperadam.files.names import safe_name
 from hyperadam.report import curves, measures
-from hyperadam.report.claims import Judgement, Outcome, Results, Verdict, about, judge
-from hyperadam.report.statistics import Contrast, by_chance
+from hyperadam.report.claims import ClaimFindings, Finding, Results, about, chance, judge
+from hyperadam.report.curves import Panel
+from hyperadam.report.statistics import Contrast
+from hyperadam.report.tables import Cell, Grid
 from hyperadam.results import Result
 
 #: The paper's rule and ours with bounded decay rates: a claim about one is judged for the other
@@ -38,6 +39,7 @@ class Entry:
         runs: how many there are: none if nothing was measured.
         diverged: how many of them have no number, and ``failed`` what happened to them.
         mean: over runs, if none diverged; ``text`` is how it is written, with its standard error.
+        one: what these are, if not runs: meta-seeds, each with the mean of its runs.
         rest: the same of those runs that did not diverge, where some did.
         paper: the paper's number.
         best: whether its mean is the best of the column; ``tied``: it is not clearly behind.
@@ -54,10 +56,21 @@ class Entry:
     best: bool = False
     tied: bool = False
     damaged: str = ""
+    one: str = "run"
 
     @property
     def missing(self) -> bool:
         return not self.runs
+
+    def cell(self) -> Cell:
+        """As people read it."""
+        if self.missing:
+            text, why = ("damaged", self.damaged) if self.damaged else ("–", "not measured")
+            return Cell(text, paper=self.paper, kind="missing", why=why)
+        if self.diverged:
+            count = f" in {self.diverged} of {self.runs}" if self.failed == "diverged" else ""
+            return Cell(f"{self.failed}{count}", False, False, self.rest, self.paper, "diverged")
+        return Cell(self.text, self.best, self.tied and not self.best, paper=self.paper)
 
 
 class Row(NamedTuple):
@@ -68,7 +81,8 @@ class Row(NamedTuple):
 
 
 class Table(NamedTuple):
-    """A measure of all optimizers on all tasks; ``one`` is what each of its numbers comes from."""
+    """A measure of all optimizers on all tasks; ``one`` is what each of its numbers comes from
+    where that is no meta-seed."""
 
     measure: str
     title: str
@@ -77,43 +91,20 @@ class Table(NamedTuple):
     columns: list[Column]
     rows: list[Row]
 
-
-class Finding(NamedTuple):
-    """What we find of a claim, for one optimizer: the judgement, and a sentence about it."""
-
-    judged: Judgement
-    text: str
-
     @property
-    def better(self) -> str:
-        return self.judged.better
+    def several(self) -> bool:
+        """Whether its columns differ in their number of steps."""
+        return len({column.steps for column in self.columns}) > 1
 
-    @property
-    def verdict(self) -> Verdict:
-        return self.judged.verdict
-
-
-class ClaimFindings(NamedTuple):
-    """A claim of the paper; ``twin`` is what becomes of it when it is said of our own rule."""
-
-    id: str
-    text: str
-    measure: str
-    own: Finding
-    twin: Finding | None
-
-    @property
-    def findings(self) -> list[Finding]:
-        return [self.own, self.twin] if self.twin else [self.own]
-
-
-class Panel(NamedTuple):
-    """A figure: the name of its curves, its title, whether it is shown at once, and it in words."""
-
-    id: str
-    title: str
-    shown: bool
-    alt: str
+    def grid(self, call: Callable[[str], str] = str, always: bool = True) -> Grid:
+        """As people read it. Tasks and optimizers are named by ``call``; the number of steps stands
+        in every column, or, not ``always``, where columns differ in it."""
+        columns = [
+            call(task) + (f", {steps:,} steps" if (always and steps > 1) or self.several else "")
+            for task, steps in self.columns
+        ]
+        rows = [[Cell(call(o)), *(entry.cell() for entry in entries)] for o, entries in self.rows]
+        return Grid(self.title[:1].upper() + self.title[1:], ["optimizer", *columns], rows)
 
 
 @dataclass(frozen=True)
@@ -121,8 +112,8 @@ class Section:
     """One experiment as it is shown.
 
     ``planned`` cells have ``measured`` results, ``short`` of them with fewer runs than planned:
-    ``planned_runs`` are the numbers there are. ``contrasts`` are the comparisons behind the claims,
-    ``curves`` the figures' data as JSON.
+    ``planned_runs`` are the numbers there are, ``meta_seeds`` how many of them variants of the rule
+    should have, if there are such. ``contrasts`` are the comparisons behind the claims.
     """
 
     name: str
@@ -142,7 +133,7 @@ class Section:
     claims: list[ClaimFindings]
     panels: list[Panel]
     contrasts: dict[tuple[Any, ...], Contrast] = field(default_factory=dict)
-    curves: dict[str, Any] = field(default_factory=dict)
+    meta_seeds: int = 0
 
     @property
     def complete(self) -> bool:
@@ -153,7 +144,8 @@ class Section:
         """How much is there: ``8 of 12 cells``, and how many of them have fewer runs than
         planned."""
         runs = " or ".join(f"{n:,}" for n in self.planned_runs)
-        fewer = f", {self.short} of them with fewer than the {runs} runs planned"
+        seeds = f" of {self.meta_seeds} meta-seeds" if self.meta_seeds else ""
+        fewer = f", {self.short} of them with fewer than the {runs} runs{seeds} planned"
         return f"{self.measured} of {self.planned} cells{fewer if self.short else ''}"
 
     @property
@@ -173,7 +165,6 @@ def section(
     trained = [r for r in results if r.losses.numel()]  # and not only timed
     labels = list(dict.fromkeys([*experiment.optimizers, *(r.label for r in results)]))
     planned = {(task, label, steps) for task, steps in cells for label in experiment.optimizers}
-    panels, drawn = _panels(experiment, cells, labels, by_cell)
     claims = [_claim(experiment, n, c, by_cell) for n, c in enumerate(experiment.claims, 1)]
     contrasts = {
         (found.measure, c.task, c.steps, *sorted((one.better, c.other))): c.contrast
@@ -190,10 +181,12 @@ def section(
         command=f"hyperadam reproduce {experiment.name}" + (" --quick" if quick else ""),
         planned=len(planned),
         measured=len(planned & set(by_cell)),
-        short=sum(r.runs < experiment.runs_of(r.task, r.label, r.steps) for r in trained),
+        short=sum(_is_short(r, experiment) for r in trained),
         planned_runs=sorted({experiment.runs, *experiment.more_runs.values()}),
-        runs=sorted({r.runs for r in trained}),
-        seeds=sorted({ranges(r.seeds) for r in trained}),
+        runs=sorted({r.pooled or r.runs for r in trained}),
+        seeds=sorted(
+            {f"meta-seeds {ranges(r.seeds)}" if r.pooled else ranges(r.seeds) for r in trained}
+        ),
         final_batches=sorted({int(r.settings.get("final_batches", r.steps)) for r in trained}),
         steps=list(experiment.steps),
         tables=[
@@ -201,10 +194,18 @@ def section(
             for measure in shown_measures(experiment)
         ],
         claims=claims,
-        panels=panels,
+        panels=_panels(experiment, cells, labels, by_cell),
         contrasts=contrasts,
-        curves=drawn,
+        meta_seeds=len(experiment.meta_seeds) if any(r.pooled for r in trained) else 0,
     )
+
+
+def _is_short(result: Result, experiment: Experiment) -> bool:
+    """Whether it has fewer runs than planned, or fewer meta-seeds."""
+    planned = experiment.runs_of(result.task, result.label, result.steps)
+    if result.pooled:
+        return result.pooled < planned or result.runs < len(experiment.meta_seeds)
+    return result.runs < planned
 
 
 def shown_measures(experiment: Experiment) -> list[str]:
@@ -257,7 +258,7 @@ def table(
                 difference = measures.contrast(mine, winner, measure)
             entries.append(
                 Entry(
-                    **_numbers(numbers[label], measure) if label in numbers else {},
+                    **_numbers(results[task, label, steps], measure) if label in numbers else {},
                     paper="" if published is None else measures.write_published(published, measure),
                     best=label == best,
                     tied=bool(difference and difference.tested and not difference.clear),
@@ -268,13 +269,18 @@ def table(
     return Table(measure, what.title, what.lower, what.one, columns, rows)
 
 
-def _numbers(values: Tensor, measure: str) -> dict[str, Any]:
+def _numbers(result: Result, measure: str) -> dict[str, Any]:
     """The fields of an entry that are about our runs."""
+    values = measures.values(result, measure)
+    assert values is not None
     summary = measures.summarize(values)
-    found: dict[str, Any] = {"runs": summary.runs, "diverged": summary.diverged}
+    found: dict[str, Any] = {"runs": summary.runs, "diverged": summary.diverged, "one": result.one}
     if not summary.diverged:
         mean = float(f"{summary.mean:.6g}")
-        return found | {"text": measures.write(summary, measure), "mean": mean}
+        text = measures.write(summary, measure)
+        if result.pooled:
+            text += f" ({measures.write_meta_seeds(values, measure)})"
+        return found | {"text": text, "mean": mean}
     rest = values[values.isfinite()]
     if len(rest):
         found["rest"] = measures.write(measures.summarize(rest), measure)
@@ -297,30 +303,18 @@ def _panels(
     cells: Sequence[tuple[str, int]],
     labels: Sequence[str],
     results: Results,
-) -> tuple[list[Panel], dict[str, Any]]:
-    """The figures, those of the paper first, and their curves."""
+) -> list[Panel]:
+    """The figures; those of the paper come first, and stand open."""
     titles = {(figure.task, figure.steps): figure.title for figure in experiment.figures}
-    panels, drawn = [], {}
+    panels = []
     for task, steps in sorted(cells, key=lambda cell: cell not in titles):
         there = [r for label in labels if (r := results.get((task, label, steps))) is not None]
         group = [r for r in there if r.losses.numel()]
         if group:
             name = f"{experiment.name}-{safe_name(task)}-{steps}"
-            drawn[name] = curves.panel(group)
-            title = titles.get((task, steps), f"{task}, {steps:,} steps")
-            shown = not titles or (task, steps) in titles
-            panels.append(Panel(name, title, shown, _alt(task, group)))
-    return panels, drawn
-
-
-def _alt(task: str, group: Sequence[Result]) -> str:
-    """The figure in words: where every curve ends."""
-    ends = []
-    for r in group:
-        last = float(r.losses[:, -1].double().mean())
-        lost = f"diverged in {r.diverged} of {r.runs} runs"
-        ends.append(f"{r.label} {f'{last:.3g}' if math.isfinite(last) else lost}")
-    return f"Training loss by step on {task}. Mean loss at the last step: {', '.join(ends)}."
+            title, open = titles.get((task, steps), ""), not titles or (task, steps) in titles
+            panels.append(curves.panel(name, task, group, title, open))
+    return panels
 
 
 def _claim(experiment: Experiment, number: int, claim: Claim, results: Results) -> ClaimFindings:
@@ -329,66 +323,13 @@ def _claim(experiment: Experiment, number: int, claim: Claim, results: Results) 
     name = TWINS.get(claim.better)
     twin = None
     if name in experiment.optimizers and name not in claim.worse:
-        judged = judge(claim, results, cells, name)
-        twin = Finding(judged, finding(judged))
+        twin = Finding(judge(claim, results, cells, name))
     return ClaimFindings(
         f"{experiment.name}-claim-{number}",
         claim.text,
         measures.describe(claim.measure).title,
-        Finding(own, finding(own)),
+        Finding(own),
         twin,
-    )
-
-
-def finding(judged: Judgement) -> str:
-    """A sentence: how often clearly better, worse, not clearly different or not measured, and
-    where."""
-    counts, total = judged.counts, len(judged.comparisons)
-    measured = total - counts[Outcome.MISSING]
-    if not measured:
-        return f"{judged.better}: no results yet."
-    several = "" if measured == 1 else "s"
-    parts = [f"clearly better in {counts[Outcome.BETTER]} of {measured} comparison{several}"]
-    for outcome, words in (
-        (Outcome.WORSE, "clearly worse"),
-        (Outcome.LEVEL, "too close to matter"),
-        (Outcome.UNCLEAR, "not clearly different"),
-    ):
-        if counts[outcome]:
-            parts.append(f"{words} in {counts[outcome]} ({_where(judged, outcome)})")
-    if counts[Outcome.SINGLE]:
-        parts.append(
-            f"one number each in {counts[Outcome.SINGLE]}, so that nothing is clear "
-            f"({_where(judged, Outcome.SINGLE)})"
-        )
-    if counts[Outcome.MISSING]:
-        parts.append(f"{counts[Outcome.MISSING]} more not measured")
-    parts += [f"it diverged in {d.diverged} of {d.runs} runs on {d.task}" for d in judged.diverged]
-    return f"{judged.better}: {'; '.join(parts)}."
-
-
-def _where(judged: Judgement, outcome: Outcome, most: int = 4) -> str:
-    """The comparisons that end so; with their size where nothing says how clear it is."""
-    several_lengths = len({c.steps for c in judged.comparisons}) > 1
-    places = []
-    for c in judged.comparisons:
-        if c.outcome is outcome:
-            place = f"{c.other} on {c.task}" + (f" at {c.steps:,} steps" if several_lengths else "")
-            size = c.text.removesuffix(" (one run)")
-            places.append(f"{size} than {place}" if outcome is Outcome.SINGLE else place)
-    more = f" and {len(places) - most} more" if len(places) > most else ""
-    return ", ".join(places[:most]) + more
-
-
-def chance(contrasts: Mapping[Any, Contrast]) -> str:
-    """How many comparisons were tested, found a difference, and would have by chance."""
-    tested = [found for found in contrasts.values() if found.tested]
-    if not tested:
-        return "no comparison has runs enough to be tested"
-    significant, expected = sum(found.significant for found in tested), by_chance(tested)
-    return (
-        f"{len(tested)} comparisons were tested and {significant} found a difference; if no "
-        f"optimizer differed from another, about {expected:.{expected < 2:d}f} would have"
     )
 
 

@@ -1,10 +1,11 @@
-"""Figures of the suite: ratios to tuned linear Adam, training curves, VeLOdrome's speed-ups, sensitivity to the rate."""
+"""The suite's figures as files: ratios to tuned linear Adam, training curves, VeLOdrome's
+speed-ups, sensitivity to the rate."""
 
 from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -13,6 +14,7 @@ from hyperadam.experiments.suite.runs import FACTORS, VARIED, VARIED_STEPS, VARI
 from hyperadam.experiments.suite.scores import REFERENCE, Results
 from hyperadam.experiments.suite.tasks import TASKS
 from hyperadam.report.figures import LOOKS, SPARE, Look, drawing
+from hyperadam.report.names import called
 
 #: Ratios are drawn within these bounds; beyond, at the border.
 BOUNDS = (0.5, 4.0)
@@ -30,16 +32,8 @@ DRAWN = (
 )
 
 
-class Figure(NamedTuple):
-    """A figure's SVG file, its title, and what it shows, for those who cannot see it."""
-
-    path: Path
-    title: str
-    alt: str
-
-
-def draw(results: Results, folder: Path) -> list[Figure]:
-    """All figures that there are results for, written as SVG and PNG. Needs matplotlib."""
+def draw(results: Results, folder: Path) -> list[Path]:
+    """All figures that there are results for, as SVG and PNG; their files. Needs matplotlib."""
     return [
         *draw_ratios(results, folder / "ratios"),
         *draw_speed_ups(results, folder / "velodrome"),
@@ -53,8 +47,9 @@ def look(name: str) -> Look:
     return LOOKS.get(name, SPARE[0])
 
 
-def draw_ratios(results: Results, stem: Path) -> list[Figure]:
-    """A line of points for each optimizer, a point for each pair, and the interquartile mean with its interval."""
+def draw_ratios(results: Results, stem: Path) -> list[Path]:
+    """A line of points for each optimizer, a point for each pair, and the interquartile mean with
+    its interval."""
     found = {
         name: scores.ratios(results, name, lambda entry: entry.loss)
         for name in results.optimizers()
@@ -93,7 +88,7 @@ def draw_ratios(results: Results, stem: Path) -> list[Figure]:
         ticks = (0.5, 0.6, 0.7, 0.8, 0.9, 1, 1.25, 1.5, 2, 3, 4)
         axis.set_xticks(ticks, [f"{t:g}" for t in ticks])
         axis.set_xticks([], minor=True)
-        axis.set_yticks(range(len(order)), [f"{n} ({len(found[n])})" for n in order])
+        axis.set_yticks(range(len(order)), [f"{called(n)} ({len(found[n])})" for n in order])
         axis.grid(axis="x", alpha=0.25, linewidth=0.6)
         seen = sorted({steps for ratios in found.values() for _, steps in ratios})
         for steps in seen:
@@ -104,11 +99,10 @@ def draw_ratios(results: Results, stem: Path) -> list[Figure]:
         axis.set_xlabel(
             "left is better; in brackets the number of pairs; beyond the border: at it", fontsize=9
         )
-    alt = "; ".join(f"{name} {middles[name].value:.2f}" for name in reversed(order))
-    return [Figure(paths[0], title, f"Interquartile means: {alt}")]
+    return paths
 
 
-def draw_curves(results: Results, stem: Path) -> list[Figure]:
+def draw_curves(results: Results, stem: Path) -> list[Path]:
     """A panel for each task, at 1,000 steps where that is there."""
     chosen = []
     for task in TASKS:
@@ -128,7 +122,7 @@ def draw_curves(results: Results, stem: Path) -> list[Figure]:
                     smooth = scores.smooth(entry.curve)
                     places = (np.arange(len(smooth)) + 1) * steps / len(smooth)
                     (handles[name],) = axis.plot(places, smooth, **_style(name))
-            axis.set_title(f"{task}, {steps:,} steps", fontsize=9)
+            axis.set_title(f"{called(task)}, {steps:,} steps", fontsize=9)
             axis.set_yscale("log")
             _plain_ticks(axis)
             _zoom(axis)
@@ -138,14 +132,13 @@ def draw_curves(results: Results, stem: Path) -> list[Figure]:
             axis.set_axis_off()
         figure.legend(
             list(handles.values()),
-            list(handles),
+            [called(name) for name in handles],
             loc="outside lower center",
-            ncols=len(handles),
+            ncols=min(4, len(handles)),
             fontsize=9,
             frameon=False,
         )
-    title = "Training curves: means over seeds, smoothed over 5 % of the steps"
-    return [Figure(paths[0], title, f"Training loss by step on {', '.join(t for t, _ in chosen)}")]
+    return paths
 
 
 def _style(name: str) -> dict[str, Any]:
@@ -154,7 +147,8 @@ def _style(name: str) -> dict[str, Any]:
 
 
 def _zoom(axis: Any) -> None:
-    """The part of a panel where curves differ: the first tenth of the steps may leave it at the top."""
+    """The part of a panel where curves differ: the first tenth of the steps may leave it at the
+    top."""
     lines = [line.get_ydata() for line in axis.get_lines()]
     late = np.concatenate([y[len(y) // 10 :] for y in lines])
     late = late[np.isfinite(late) & (late > 0)]
@@ -171,7 +165,7 @@ def _plain_ticks(axis: Any) -> None:
     axis.yaxis.set_minor_formatter(NullFormatter())
 
 
-def draw_speed_ups(results: Results, stem: Path) -> list[Figure]:
+def draw_speed_ups(results: Results, stem: Path) -> list[Path]:
     """Speed-ups over VeLOdrome's envelope, a panel for each horizon from 1,000 steps on."""
     panels = {}
     for steps in sorted({n for _, n in results.cells if n >= 1_000}):
@@ -203,21 +197,23 @@ def draw_speed_ups(results: Results, stem: Path) -> list[Figure]:
             axis.set_yticks([], minor=True)
             axis.set_xlim(-0.5, len(tasks) - 0.5)
             axis.grid(alpha=0.25, linewidth=0.6)
-            axis.set_xticks(range(len(tasks)), tasks, rotation=25, ha="right", fontsize=8)
+            axis.set_xticks(
+                range(len(tasks)), [called(t) for t in tasks], rotation=25, ha="right", fontsize=8
+            )
         figure.legend(
             list(handles.values()),
-            list(handles),
+            [called(name) for name in handles],
             loc="outside lower center",
-            ncols=len(handles),
+            ncols=min(4, len(handles)),
             fontsize=8,
             frameon=False,
         )
-    title = "Speed-up over VeLOdrome's envelope of sixty baselines that do not know the horizon"
-    return [Figure(paths[0], title, f"Speed-ups of {', '.join(names)} by task")]
+    return paths
 
 
-def draw_sensitivity(results: Results, stem: Path) -> list[Figure]:
-    """The loss at the end over what multiplies the rate, a panel for each task, in the place of 1 of tuned linear Adam's."""
+def draw_sensitivity(results: Results, stem: Path) -> list[Path]:
+    """The loss at the end over what multiplies the rate, a panel for each task, in the place of 1
+    of tuned linear Adam's."""
     panels: list[tuple[str, dict[str, dict[float, float]]]] = []
     for task in VARIED_TASKS:
         found = {
@@ -244,19 +240,17 @@ def draw_sensitivity(results: Results, stem: Path) -> list[Figure]:
             axis.set_ylim(top=min(axis.get_ylim()[1], 6.0))
             _plain_ticks(axis)
             axis.axhline(1, color="#777777", linewidth=0.8)
-            axis.set_title(task, fontsize=10)
+            axis.set_title(called(task), fontsize=10)
             axis.tick_params(labelsize=8)
             axis.grid(alpha=0.25, linewidth=0.6)
         axes[0].set_ylabel("loss / tuned linear Adam's")
         figure.supxlabel("the rate, times", fontsize=9)
         figure.legend(
             list(handles.values()),
-            list(handles),
+            [called(name) for name in handles],
             loc="outside upper center",
-            ncols=len(handles),
+            ncols=min(4, len(handles)),
             fontsize=9,
             frameon=False,
         )
-    title = f"Sensitivity to the learning rate, {VARIED_STEPS:,} steps"
-    names = ", ".join(handles)
-    return [Figure(paths[0], title, f"Loss over the factor of the rate for {names}")]
+    return paths

@@ -42,6 +42,7 @@ class Result:
         label: what to call the optimizer in tables.
         lr_source: where its learning rate comes from, in words.
         measures: what else was measured, by name; not kept in the result's file.
+        pooled: of how many runs each row is the mean, where rows are meta-seeds (:func:`pool`).
     """
 
     settings: dict[str, Any]
@@ -54,6 +55,7 @@ class Result:
     label: str
     lr_source: str = ""
     measures: Mapping[str, Tensor] = field(default_factory=dict)
+    pooled: int = 0
 
     @property
     def task(self) -> str:
@@ -74,6 +76,11 @@ class Result:
     @property
     def runs(self) -> int:
         return len(self.seeds)
+
+    @property
+    def one(self) -> str:
+        """What a row is."""
+        return "meta-seed" if self.pooled else "run"
 
     @property
     def diverged(self) -> int:
@@ -121,4 +128,39 @@ def merge(results: Sequence[Result]) -> Result:
         final_loss=torch.cat([result.final_loss for result in results]),
         diverged_at=tuple(at for result in results for at in result.diverged_at),
         test=test,
+    )
+
+
+def pool(by_meta_seed: Mapping[int, Result]) -> Result:
+    """One result of a rule that was meta-trained from several seeds: a row for each, the mean over
+    its runs, and ``seeds`` that are the meta-seeds.
+
+    What is said of it is then said of the rule, not of one start of its meta-training. Each row has
+    the same runs: a meta-seed that has fewer than another is left out until it has them all.
+    """
+    most = max((result.seeds for result in by_meta_seed.values()), key=len)
+    chosen = {seed: r for seed, r in sorted(by_meta_seed.items()) if r.seeds == most}
+    results = list(chosen.values())
+    first = results[0]
+    weights = " ".join(str(result.settings.get("weights", "")) for result in results)
+    test = None
+    if first.test is not None:
+        test = {
+            name: torch.stack(
+                [result.test[name].double().mean() for result in results if result.test]
+            )
+            for name in first.test
+        }
+    return replace(
+        first,
+        settings=first.settings | {"weights": weights},
+        seeds=tuple(chosen),
+        losses=torch.stack([result.losses.double().mean(0) for result in results]),
+        final_loss=torch.stack([result.final_loss.double().mean() for result in results]),
+        diverged_at=tuple(
+            min((at for at in result.diverged_at if at is not None), default=None)
+            for result in results
+        ),
+        test=test,
+        pooled=first.runs,
     )
