@@ -171,6 +171,7 @@ class TensorStepper:
             flat = p.view(runs, -1)
             memory = rule.init_memory(flat.double().square().mean(1).sqrt())
             parts.append(Part(p, rule.init_state(flat), p.shape[1:], memory))
+        self.parts = parts
         self._batch = self.kernel.admit(parts, runs)
         self._steps = 0
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from hyperadam.meta.evolution import EvolutionTrainer
 from hyperadam.meta.settings import PRESETS, Settings, preset
+from hyperadam.meta.sweeping import SweepTrainer
 from hyperadam.meta.trainer import Trainer
 from hyperadam.meta.training import MetaTrainer
 
@@ -13,13 +14,18 @@ __all__ = [
     "EvolutionTrainer",
     "MetaTrainer",
     "Settings",
+    "SweepTrainer",
     "Trainer",
     "make_trainer",
     "preset",
 ]
 
 #: The trainers by the estimators they use.
-TRAINERS: dict[str, type[MetaTrainer]] = {"bptt": Trainer, "es": EvolutionTrainer}
+TRAINERS: dict[str, type[MetaTrainer]] = {
+    "bptt": Trainer,
+    "es": EvolutionTrainer,
+    "sweep": SweepTrainer,
+}
 
 
 def make_trainer(settings: Settings, out: Path) -> MetaTrainer:

@@ -19,15 +19,16 @@ from hyperadam.rules.checks import check_flag, check_number, check_whole, is_num
 if TYPE_CHECKING:
     from hyperadam.meta.settings import Settings
 
-ESTIMATORS = ("bptt", "es")
+ESTIMATORS = ("bptt", "es", "sweep")
 STARTS = ("published", "near-adam", "mixture")
 #: What only one rule can do.
 OWNERS: dict[tuple[str, str], type[UpdateRule[Any]]] = {
     ("start", "near-adam"): HyperAdamRule,
     ("start", "mixture"): HyperAdam2Rule,
     ("estimator", "es"): HyperAdam2Rule,
+    ("estimator", "sweep"): HyperAdam2Rule,
 }
-#: What evolution strategies train on, in the place of tasks with names.
+#: What all but back-propagation train on, in the place of tasks with names.
 FAMILY = "family"
 #: The largest count of anything, and the largest seed.
 MANY, LARGEST_SEED = 10**9, 2**63 - 1
@@ -49,9 +50,10 @@ def check(settings: Settings) -> None:
         if getattr(settings, name) == value and settings.rule != owner.kind:
             whose = owner.__name__.removesuffix("Rule")
             raise ValueError(f"{name} {value!r} is {whose}'s alone, not {settings.rule}'s")
-    if settings.estimator == "es" and settings.tasks != (FAMILY,):
+    if settings.estimator != "bptt" and settings.tasks != (FAMILY,):
         raise ValueError(
-            f"tasks must be {FAMILY!r} with estimator 'es', got {', '.join(settings.tasks)!r}: "
+            f"tasks must be {FAMILY!r} with estimator {settings.estimator!r}, "
+            f"got {', '.join(settings.tasks)!r}: "
             "its tasks are drawn at random"
         )
     _check_config(settings.rule, settings.config)

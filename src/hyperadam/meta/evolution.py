@@ -8,22 +8,15 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
 from hyperadam.data import draws
 from hyperadam.meta import episodes
 from hyperadam.meta.episodes import Episode
-from hyperadam.meta.training import MetaTrainer
-from hyperadam.meta.validation import validation_episodes
-from hyperadam.rules.base import UpdateRule
-from hyperadam.rules.hyperadam2 import HyperAdam2Rule
+from hyperadam.meta.family_trainer import FamilyTrainer
 
 #: A run that ends above this multiple of its first loss has diverged.
 DIVERGED = 10.0
-#: In validation a task counts for at most this logarithm of a ratio, either way: where a learner is
-#: fitted to a thousandth of its first loss, chance moves it by far more.
-CHANCE = 0.5
 #: An episode that would take too long has fewer pairs, though no fewer than these.
 FEWEST_PAIRS = 2
 
@@ -48,26 +41,7 @@ class Generation(NamedTuple):
         return f"{kind} at {final:+.2f} after {steps} steps"
 
 
-class Comparison(NamedTuple):
-    """The mean logarithm of final losses over those of the untrained start, after few steps (100,
-    unless the settings say otherwise) and after ten times as many: below zero is better."""
-
-    update: int
-    short: float
-    long: float
-
-    @property
-    def score(self) -> float:
-        """What decides: the two weigh the same."""
-        return (self.short + self.long) / 2
-
-    def describe(self) -> str:
-        return (
-            f"{self.score:+.4f} ({self.short:+.4f} after 100 steps, {self.long:+.4f} after 1,000)"
-        )
-
-
-class EvolutionTrainer(MetaTrainer):
+class EvolutionTrainer(FamilyTrainer):
     """Meta-trains HyperAdam2 by evolution strategies over whole episodes.
 
     The noise is kept from an episode's first step to its last. Perturbations come in antithetic
@@ -75,17 +49,11 @@ class EvolutionTrainer(MetaTrainer):
     same batches. Every episode has a task, a horizon and noise of its own, drawn from the seed and
     the numbers of slot and update."""
 
-    Judgement = Comparison
-    rule: HyperAdam2Rule
-    average: HyperAdam2Rule
-
     def prepare(self) -> None:
-        if not isinstance(self.rule, HyperAdam2Rule):
-            raise ValueError(f"estimator 'es' is HyperAdam2's alone, not {self.rule.kind}'s")
+        super().prepare()
         names = [name for name, _ in self.rule.named_parameters()]
         #: From which update on each parameter is trained.
         self.trained_from = _trained_from(self.settings.trained or names)
-        self._begun: list[float] | None = None  # final losses of the untrained start
 
     # One meta-update ------------------------------------------------------------------------------
 
@@ -142,45 +110,6 @@ class EvolutionTrainer(MetaTrainer):
 
     def _is_trained(self, name: str) -> bool:
         return self.trained_from.get(name, self.settings.updates) <= self.update
-
-    # Validation -----------------------------------------------------------------------------------
-
-    def judge(self) -> Comparison:
-        """The averaged rule beside the untrained start, on tasks that are kept for it."""
-        if self._begun is None:
-            self._begun = self._finals(self.settings.make_rule().requires_grad_(False))
-        finals = self._finals(self.average) if self.update else self._begun
-        ratio = (torch.tensor(finals) - torch.tensor(self._begun)).clamp(-CHANCE, CHANCE)
-        short, long = ratio.view(2, -1).mean(1).tolist()
-        return Comparison(self.update, short, long)
-
-    def _finals(self, rule: UpdateRule[Any]) -> list[float]:
-        """The logarithms of the final losses of all validation episodes, spread over the ranks."""
-        assert isinstance(rule, HyperAdam2Rule)  # prepare() saw to it
-        every = validation_episodes(self.settings.validation_runs, self.settings.validation_steps)
-        mine = {
-            k: float(episodes.final_log(episodes.train(rule, every[k], 1)))
-            for k in range(self.rank, len(every), self.ranks)
-        }
-        if self.ranks > 1:
-            gathered: list[Any] = [None] * self.ranks
-            dist.all_gather_object(gathered, mine)
-            mine = {k: value for part in gathered for k, value in part.items()}
-        return [mine[k] for k in range(len(every))]
-
-    # Files ----------------------------------------------------------------------------------------
-
-    def datasets(self) -> set[str]:
-        return {"mnist"}
-
-    def taught_by(self) -> str:
-        return "the task family"
-
-    def extras(self) -> dict[str, Any]:
-        return {"begun": self._begun}
-
-    def restore(self, content: dict[str, Any]) -> None:
-        self._begun = content["begun"]
 
 
 def _trained_from(trained: Sequence[str]) -> dict[str, int]:

@@ -36,7 +36,10 @@ class Settings:
 
     rule: str = _setting("hyperadam", "which rule")
     config: dict[str, Any] = field(default_factory=dict, metadata={"help": "the rule's options"})
-    estimator: str = _setting("bptt", "'bptt' (back-propagation) or 'es' (evolution strategies)")
+    estimator: str = _setting(
+        "bptt",
+        "'bptt' (back-propagation), 'sweep' (of step sizes) or 'es' (evolution strategies)",
+    )
     seed: int = _setting(0, "of the start and of all rollouts")
     tasks: tuple[str, ...] = _setting(
         ("mnist-mlp",), "the meta-train set; each rollout takes the next of them"
@@ -49,7 +52,7 @@ class Settings:
         (100,), "steps of a rollout; each takes one of these at random"
     )
     rollouts: int = _setting(
-        2, "rollouts that each meta-update advances by a period; es: episodes of an update"
+        2, "rollouts that each meta-update advances by a period; es, sweep: episodes of an update"
     )
     last: bool = _setting(False, "the meta-loss is the last loss of a period, not the mean")
     relative: bool = _setting(False, "weigh each loss by 1/loss, so that late periods count")
@@ -74,21 +77,27 @@ class Settings:
     horizon: bool = _setting(
         False, "rollouts know their length: steps warm up, and decay to zero at the end"
     )
-    pairs: int = _setting(12, "es: antithetic pairs of perturbed rules in an episode, at most")
-    sigma: float = _setting(0.06, "es: deviation of the perturbations")
+    pairs: int = _setting(
+        12, "es: antithetic pairs of perturbed rules in an episode, at most; sweep: longer steps"
+    )
+    sigma: float = _setting(
+        0.06, "es: deviation of the perturbations; sweep: between two log step sizes"
+    )
     horizons: tuple[int, ...] = _setting(
-        (50, 2000), "es: steps of an episode, log-uniform between these"
+        (50, 2000), "es, sweep: steps of an episode, log-uniform between these"
     )
     trained: tuple[str, ...] = _setting(
         (), "es: the parameters that are trained, NAME or NAME@UPDATE from an update on; empty: all"
     )
-    hidden: float = _setting(0.3, "es: share of the episodes that do not know their horizon")
+    hidden: float = _setting(0.3, "es, sweep: share of the episodes that do not know their horizon")
     budget: float = _setting(
-        4.0, "es: seconds that an episode may take, about: it bounds pairs, then steps"
+        4.0, "es, sweep: seconds that an episode may take, about: it bounds pairs (es), then steps"
     )
     validate_every: int = _setting(200, "updates between two validations")
-    validation_runs: int = _setting(8, "fresh runs of the first task; es: tasks of each kind")
-    validation_steps: int = _setting(100, "their steps; es: also ten times as many")
+    validation_runs: int = _setting(
+        8, "fresh runs of the first task; es, sweep: tasks of each kind"
+    )
+    validation_steps: int = _setting(100, "their steps; es, sweep: also ten times as many")
 
     def __post_init__(self) -> None:
         checks.check(self)
@@ -179,21 +188,17 @@ PRESETS: dict[str, Settings] = {
     "dm": replace(_RIVAL, rule="dm", scaling=False, convex=False),
     "hyperadam2": Settings(
         rule="hyperadam2",
-        estimator="es",
+        estimator="sweep",
         tasks=("family",),
         start="mixture",
-        trained=("log_step", "theta_a"),
-        updates=80,
-        rollouts=8,
-        pairs=6,
+        updates=6,
+        rollouts=110,
+        pairs=3,
+        sigma=0.4,
         horizons=(50, 2000),
         hidden=0.2,
-        budget=2.5,
-        lr=3e-3,
-        final_lr=3e-4,
-        warmup=5,
-        average=0.9,
-        validate_every=40,
+        budget=6.0,
+        validate_every=2,
         validation_runs=1,
     ),
 }

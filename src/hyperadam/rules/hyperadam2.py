@@ -246,10 +246,16 @@ class HyperAdam2Rule(UpdateRule[HyperAdam2State]):
 
     def tensor_cell(self, features: Tensor) -> tuple[Tensor, Tensor]:
         """The log step size ``(...)`` and the weights ρ ``(..., J)`` of tensors with these features."""
-        h = torch.tanh(self.theta_1 @ features.unsqueeze(-1) + self.b_1)
+        log_step, rho = self.answers(features.unsqueeze(-1))
+        return log_step.squeeze(-1), rho.squeeze(-1)
+
+    def answers(self, columns: Tensor) -> tuple[Tensor, Tensor]:
+        """The same for many tensors side by side, ``(..., features, n)``: log step sizes
+        ``(..., n)`` and weights ``(..., J, n)``."""
+        h = torch.tanh(self.theta_1 @ columns + self.b_1)
         log_step = self.log_step + LARGEST_LOG_STEP * torch.tanh(self.theta_a @ h)
         rho = self.rho + self._reach(h) * torch.tanh(self.theta_rho @ h)
-        return log_step[..., 0, 0], rho.squeeze(-1)
+        return log_step.squeeze(-2), rho
 
     def look_at_tensor(self, memory: Tensor, stage: Stage) -> dict[str, Tensor]:
         """What people may want to see of the TensorCell, for ``memory (..., K)``: the log step size

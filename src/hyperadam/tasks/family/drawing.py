@@ -64,6 +64,8 @@ def draw(seed: int, kind: str | None = None) -> FamilyTask:
     problem = _KINDS[kind][1](choices)
     attends = kind in ("transformer", "vision-transformer")
     how = choices.of("start", (*FEED_FORWARD, "small", "small") if attends else FEED_FORWARD)
+    if not attends and choices.chance("paper", 0.15):
+        how = "paper"
     factor = choices.between("factor", 0.4, 2.5) if choices.chance("larger", 0.2) else 1.0
     return FamilyTask(kind, problem, how, factor, _scales(choices, problem))
 
@@ -132,8 +134,9 @@ def _learning(choices: Choices, network: Network, source: Source, loss: str) -> 
 
 
 def _hidden(choices: Choices, most: int, depth: int) -> tuple[int, ...]:
-    """Widths of hidden layers: all the same, or each half of the one before."""
-    width = 4 * choices.whole("width", 2, most // 4)
+    """Widths of hidden layers: all the same, or each half of the one before. Many are wide, as
+    people's are: a step that fits small learners is too long there."""
+    width = 4 * choices.whole("width", most // 8 if choices.chance("wide", 0.4) else 2, most // 4)
     # the suite has learners of width 128 on the same images: none of them is in the family
     width = 120 if width == 128 else width
     halving = choices.chance("halving", 0.3)

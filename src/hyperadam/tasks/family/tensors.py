@@ -39,10 +39,11 @@ def norm(units: int) -> list[Slot]:
     return [Slot((units,), "gain"), Slot((units,), "bias", 0)]
 
 
-#: The ways to start: PyTorch's own, Kaiming's, Xavier's, a truncated normal, and GPT's small one.
-STARTS = ("torch", "kaiming", "xavier", "truncated", "small")
-#: The deviation of GPT's start.
-SMALL = 0.02
+#: The ways to start: PyTorch's own, Kaiming's, Xavier's, a truncated normal, GPT's small one, and
+#: the paper's, which has the same normal numbers for weights and biases of all shapes.
+STARTS = ("torch", "kaiming", "xavier", "truncated", "small", "paper")
+#: The deviations of GPT's start and of the paper's.
+SMALL, PAPER = 0.02, 0.1
 
 
 def start(slots: Sequence[Slot], how: str, seed: int, factor: float = 1.0) -> list[Tensor]:
@@ -59,6 +60,8 @@ def _start(slot: Slot, how: str, key: Tensor, factor: float) -> Tensor:
     shape, role, fan_in, fan_out = slot
     if role == "gain":
         return torch.ones(shape)
+    if how == "paper":
+        return draws.normal(key, *shape)[0] * (factor * PAPER)
     if role == "embedding":
         return draws.normal(key, *shape)[0] * (SMALL if how == "small" else 1.0)
     if role == "bias":
