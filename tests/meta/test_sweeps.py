@@ -18,13 +18,13 @@ from hyperadam.rules import HyperAdam2Rule
 ROOT = Path(__file__).parents[2]
 SETTINGS = dataclasses.replace(
     preset("hyperadam2"),
-    updates=3,
+    updates=4,
     rollouts=4,
     pairs=1,
     sigma=0.7,
     horizons=(5, 12),
     budget=0.03,
-    validate_every=3,
+    validate_every=2,
     validation_runs=1,
     validation_steps=1,
 )
@@ -175,7 +175,9 @@ def test_it_learns_longer_steps_where_they_are_too_short(tmp_path):
                 with torch.no_grad():
                     x.log_step -= 3
 
-    settings = dataclasses.replace(SETTINGS, rollouts=8, pairs=2, horizons=(20, 40), budget=0.2)
+    settings = dataclasses.replace(
+        SETTINGS, rollouts=8, pairs=2, horizons=(20, 40), budget=0.2, validate_every=1
+    )
     trainer = Timid(settings, tmp_path)
     before = trainer.rule.log_step.item()
     outcome = trainer.step()
@@ -195,14 +197,15 @@ def test_resuming_repeats_the_uninterrupted_run_bit_for_bit(tmp_path):
     finish(whole)
     first = SweepTrainer(SETTINGS, tmp_path / "parts")
     first.validate()
-    finish(first, until=1)
+    rounds = finish(first, until=3)
+    assert [x.cost is None for x in rounds] == [True, False, True]
     resumed = SweepTrainer(SETTINGS, tmp_path / "parts")
-    assert (resumed.update, len(resumed.sweeps)) == (1, 4)
+    assert (resumed.update, len(resumed.sweeps)) == (3, 12)
     finish(resumed)
     assert same(whole.rule, resumed.rule)
     assert same(whole.average, resumed.rule)
     assert whole.curve == resumed.curve
-    assert len(resumed.sweeps) == 12
+    assert len(resumed.sweeps) == 16
 
 
 @pytest.mark.data

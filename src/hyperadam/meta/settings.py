@@ -93,7 +93,7 @@ class Settings:
     budget: float = _setting(
         4.0, "es, sweep: seconds that an episode may take, about: it bounds pairs (es), then steps"
     )
-    validate_every: int = _setting(200, "updates between two validations")
+    validate_every: int = _setting(200, "updates between two validations; sweep: and fits")
     validation_runs: int = _setting(
         8, "fresh runs of the first task; es, sweep: tasks of each kind"
     )
@@ -191,14 +191,14 @@ PRESETS: dict[str, Settings] = {
         estimator="sweep",
         tasks=("family",),
         start="mixture",
-        updates=6,
-        rollouts=110,
+        updates=72,
+        rollouts=10,
         pairs=3,
         sigma=0.4,
         horizons=(50, 2000),
         hidden=0.2,
         budget=6.0,
-        validate_every=2,
+        validate_every=12,
         validation_runs=1,
     ),
 }

@@ -19,30 +19,35 @@ from hyperadam.rules.hyperadam2 import HyperAdam2Rule
 
 class Round(NamedTuple):
     """What one meta-update saw: of each sweep the task's kind, its steps, the log step size that
-    was best there beside the rule's own, and what that would have gained; how far the fit moved the
-    weights; what the fitted rule should cost beside each task's best step size."""
+    was best there beside the rule's own, and what that would have gained; how far a fit moved the
+    weights, and what the fitted rule should cost beside each task's best step size."""
 
     update: int
     sweeps: list[tuple[Any, ...]]
-    norm: float
-    cost: float
     diverged: int
+    norm: float
+    cost: float | None
+
+    @property
+    def gain(self) -> float:
+        """What a step size of its own would have gained a task, in the mean."""
+        return float(sum(gain for *_, gain in self.sweeps) / len(self.sweeps))
 
     def values(self) -> dict[str, float]:
-        return {"cost": self.cost}
+        return {"gain": self.gain} | ({} if self.cost is None else {"cost": self.cost})
 
     def describe(self) -> str:
-        gain = sum(gain for *_, gain in self.sweeps) / len(self.sweeps)
-        return f"own step sizes would gain {gain:.3f}"
+        return f"own step sizes would gain {self.gain:.3f}"
 
 
 class SweepTrainer(FamilyTrainer):
     """Meta-trains the step size of HyperAdam2's TensorCell.
 
     An update draws tasks of the family and trains each with several multiples of the rule's steps,
-    all of them runs of one computation. Then the TensorCell is fitted to all sweeps so far: from
-    what it sees of a training it is to say the step size that was best there. The next update
-    sweeps around what the new rule does, so that it learns from trainings as it makes them.
+    all of them runs of one computation. Before each validation the TensorCell is fitted to all
+    sweeps so far: from what it sees of a training it is to say the step size that was best there.
+    Later updates sweep around what the new rule does, so that it learns from trainings as it makes
+    them.
 
     An estimate from whole trainings credits a weight by chance with all that others did. A sweep
     moves one thing, and tells of each task by how much that should be moved."""
@@ -54,7 +59,7 @@ class SweepTrainer(FamilyTrainer):
         self.sweeps: list[Sweep] = []
 
     def step(self) -> Round:
-        """Sweep this update's tasks, and fit the rule to all sweeps so far."""
+        """Sweep this update's tasks, and fit the rule if that is due."""
         began, mine = time.perf_counter(), []
         for slot in self.slots():
             s = self.settings
@@ -69,13 +74,16 @@ class SweepTrainer(FamilyTrainer):
         seen = self._gather(mine)
         self.sweeps += [found for *_, found in seen]
         lost = sum(lost for _, _, lost, _ in seen)
-        norm, cost = self._learn()
         self.diverged += lost
+        self.update += 1
+        due = self.update % self.settings.validate_every == 0
+        last = self.update == self.settings.updates
+        fitted = self._learn() if due or last else (0.0, None)
         self.seconds += time.perf_counter() - began
-        return Round(self.update, [about for _, about, _, _ in seen], norm, cost, lost)
+        return Round(self.update, [about for _, about, _, _ in seen], lost, *fitted)
 
     def _learn(self) -> tuple[float, float]:
-        """Fit the rule; how far its weights moved, and what it should cost."""
+        """Fit the rule to all sweeps so far; how far its weights moved, and what it should cost."""
         start = self.settings.make_rule()
         assert isinstance(start, HyperAdam2Rule)  # prepare() saw to it
         fitted, cost = fit(start, self.sweeps)
@@ -94,7 +102,6 @@ class SweepTrainer(FamilyTrainer):
                 moved += float((new - now).square().sum())
                 now.copy_(new)
                 kept.copy_(new)
-        self.update += 1
         return moved**0.5, cost
 
     def _gather(self, mine: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
