@@ -34,7 +34,9 @@ DEFINED = {"95 %", "1 %", "1811.08996", "3.10", "2.0"}
 def numbers() -> Numbers:
     place = Place(ROOT / "results")
     return Numbers(
-        [(e, load(e, place.store)) for e in EXPERIMENTS.values()], ROOT / "results" / "suite"
+        [(e, load(e, place.store)) for e in EXPERIMENTS.values()],
+        ROOT / "results" / "suite",
+        ROOT / "results" / "published",
     )
 
 
@@ -101,6 +103,25 @@ def test_what_the_suite_does_not_have_is_refused(words: str, numbers: Numbers) -
         quote(["suite", *words.split()], ".000", numbers)
     with pytest.raises(ValueError, match="no results of the suite"):
         quote(["suite", "pairs", "adam", "muon"], "0", Numbers([]))
+
+
+def test_the_recipe_is_quoted_as_its_files_have_it(numbers: Numbers) -> None:
+    folder = ROOT / "results" / "published"
+    rows = (folder / "validation.csv").read_text(encoding="utf-8").split()
+    assert quote(["recipe", "updates"], "0", numbers) == f"{int(rows[-1].split(',')[0]):,}"
+    kept = hyperadam.load_rule("hyperadam-published").provenance
+    assert quote(["recipe", "best", "at"], "0", numbers) == f"{kept['updates']:,}"
+    _, plain, scaled = kept["validation"][-1]
+    best = float(quote(["recipe", "best"], ".0000", numbers))
+    assert best == pytest.approx((plain + scaled) / 2, abs=1e-4)
+    assert numbers.recipe is not None
+    reached = [row for row in numbers.recipe.grid.rows if row[3].text == "reached"]
+    shown = f"{len(reached)} of {len(numbers.recipe.numbers)}"
+    assert quote(["recipe", "reached"], "", numbers) == shown
+    with pytest.raises(ValueError, match="the published recipe has no taste"):
+        quote(["recipe", "taste"], "0", numbers)
+    with pytest.raises(ValueError, match="no run of the published recipe"):
+        quote(["recipe", "updates"], "0", Numbers([]))
 
 
 @pytest.mark.parametrize("factor", [0.5, 2.0, None])

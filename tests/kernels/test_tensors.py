@@ -96,6 +96,25 @@ def test_runs_with_weights_of_their_own(backend):
             move(kernel, right, [grads[0]], [Motion(0.01)])
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("shape", [(67, 80), (67, 81), (130, 160), (300, 20)])
+def test_a_run_in_company_is_the_run_alone(backend, shape):
+    """Also where a matrix is cut into blocks, and the last of them is filled up."""
+    rule = rule2().requires_grad_(False)
+    start, grads = 0.2 * torch.randn(3, *shape), tame_gradients(4, 3, *shape)
+    ends = []
+    for runs in (slice(0, 3), slice(0, 1), slice(1, 2), slice(2, 3)):
+        w = start[runs].clone()
+        kernel, count = make_kernel(rule, backend), len(w)
+        batch = kernel.admit([part_of(rule, w if count > 1 else w[0], count)], count)
+        for t, g in enumerate(grads[:, runs]):
+            given = g.contiguous() if count > 1 else g[0].contiguous()
+            move(kernel, batch, [given], [Motion(0.01, step=t + 1, total=4)])
+        ends.append(w)
+    torch.testing.assert_close(ends[0], torch.cat(ends[1:]), rtol=1e-4, atol=1e-6)
+    assert not torch.equal(ends[0][0], ends[0][1])
+
+
 @pytest.mark.parametrize("backend", NATIVE)
 def test_one_and_two_threads_give_the_same_bits(backend, threads):  # noqa: F811
     rule, g = rule2().requires_grad_(False), tame_gradients(1, 300_000)[0]

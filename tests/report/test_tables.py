@@ -119,6 +119,8 @@ def test_a_cell_as_markdown() -> None:
         (0.002312, 0.000004, "0.0023120 ± 0.0000040"),
         (1.5, 0.0, "1.5"),
         (1.5, float("nan"), "1.5"),
+        (2562553229.0, 2562548009.0, "2.6e9 ± 2.6e9"),
+        (3.2e12, float("nan"), "3.2e12"),
     ],
 )
 def test_numbers_have_no_more_digits_than_they_bear(number: float, error: float, text: str) -> None:

@@ -79,8 +79,8 @@ def test_round_trip(rule: UpdateRule[Any], path: Path) -> None:
 
 
 def test_shipped_weights_load() -> None:
-    names = ["adam-init", "dm", "hyperadam", "hyperadam-paper", "hyperadam2", "rnnprop"]
-    assert list_weights() == names
+    ours = ["hyperadam", "hyperadam-paper", "hyperadam-published", "hyperadam2"]
+    assert list_weights() == ["adam-init", "dm", *ours, "rnnprop"]
     for name in list_weights():
         rule = load_rule(name)
         assert rule.provenance["made_by"]
@@ -104,7 +104,10 @@ def test_relative_that_is_no_boolean_is_refused(path: Path) -> None:
         load_rule(path)
 
 
-@pytest.mark.parametrize("name", ["dm", "hyperadam", "hyperadam-paper", "rnnprop"])
+MADE = ["dm", "hyperadam", "hyperadam-paper", "hyperadam-published", "rnnprop"]
+
+
+@pytest.mark.parametrize("name", MADE)
 def test_meta_trained_weights_say_how_to_make_them(name: str) -> None:
     rule = load_rule(name)
     about = rule.provenance

@@ -9,6 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from hyperadam.experiments.paper.experiment import Experiment
+    from hyperadam.experiments.paper.runner import Loaded
+    from hyperadam.report.recipe import RecipeSection
     from hyperadam.report.suite import SuiteSection
 
 EXAMPLES = """
@@ -59,6 +62,7 @@ def run(options: argparse.Namespace) -> None:
     from hyperadam.report.experiment import write_experiment
     from hyperadam.report.paper import document
     from hyperadam.report.quotes import Numbers, refresh
+    from hyperadam.report.recipe import FOLDER
     from hyperadam.report.render import page
 
     folder, out = options.results, options.out or options.results / "report.html"
@@ -81,7 +85,8 @@ def run(options: argparse.Namespace) -> None:
         for (task, label, steps), reason in loaded.damaged.items()
     ]
     suite = None if options.quick else _suite(options, folder / "suite")
-    made = document(found, folder / "tuning", options.quick, suite)
+    recipe = None if options.quick else _recipe(options, found, folder / FOLDER)
+    made = document(found, folder / "tuning", options.quick, suite, recipe)
     valley = write_valley(out.with_name("valley.html"))
     made_with = [result.made_with for _, loaded in found for result in loaded.results]
     links = {valley.name: "How they step: four optimizers in a valley of two weights, to watch"}
@@ -91,7 +96,7 @@ def run(options: argparse.Namespace) -> None:
     print("claims   " + ", ".join(f"{n} {verdict.value}" for verdict, n in made.counts.items()))
     print(f"page     {out}")
     print(f"watch    {valley}")
-    numbers = Numbers(found, folder / "suite") if options.quote else None
+    numbers = Numbers(found, folder / "suite", folder / FOLDER) if options.quote else None
     for path in options.quote:
         assert numbers is not None
         before = path.read_text(encoding="utf-8")
@@ -139,4 +144,18 @@ def _suite(options: argparse.Namespace, folder: Path) -> SuiteSection | None:
         return write_suite(folder)
     except ValueError as error:
         options.failures.append(Failure("the suite is left out", str(error)))
+        return None
+
+
+def _recipe(
+    options: argparse.Namespace, found: Sequence[tuple[Experiment, Loaded]], folder: Path
+) -> RecipeSection | None:
+    """The section of the published recipe; as the suite's, if it cannot be made."""
+    from hyperadam.experiments.jobs import Failure
+    from hyperadam.report.recipe import recipe_section
+
+    try:
+        return recipe_section(found, folder)
+    except ValueError as error:
+        options.failures.append(Failure("the published recipe is left out", str(error)))
         return None

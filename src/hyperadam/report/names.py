@@ -8,6 +8,7 @@ OPTIMIZERS = {
     "hyperadam2-start": "untrained HyperAdam2",
     "hyperadam": "HyperAdam",
     "hyperadam-paper": "HyperAdam to the letter",
+    "hyperadam-published": "HyperAdam, published recipe",
     "adam-init": "untrained HyperAdam",
     "rnnprop": "RNNprop",
     "dm": "DMoptimizer",

@@ -20,6 +20,8 @@ from hyperadam.experiments.training.rates import (
 )
 from hyperadam.report.claims import ClaimFindings, Verdict, chance
 from hyperadam.report.figures import Look, choose_looks
+from hyperadam.report.recipe import LOOKS as RECIPE_LOOKS
+from hyperadam.report.recipe import RecipeSection
 from hyperadam.report.section import Section, ranges, section
 from hyperadam.report.suite import SuiteSection
 from hyperadam.report.suite_figures import look
@@ -68,7 +70,8 @@ class UsedRate(NamedTuple):
 
 
 class Document(NamedTuple):
-    """Everything that the page shows; ``suite`` is the suite's section, if there is one."""
+    """Everything that the page shows; ``suite`` is the suite's section, if there is one, and
+    ``recipe`` that of the published recipe."""
 
     sections: list[Section]
     versions: list[Version]
@@ -77,6 +80,7 @@ class Document(NamedTuple):
     looks: dict[str, Look]
     quick: bool = False
     suite: SuiteSection | None = None
+    recipe: RecipeSection | None = None
 
     @property
     def by_verdict(self) -> dict[Verdict, list[ClaimFindings]]:
@@ -104,6 +108,7 @@ def document(
     tuning: Path | None = None,
     quick: bool = False,
     suite: SuiteSection | None = None,
+    recipe: RecipeSection | None = None,
 ) -> Document:
     """The document of experiments with their results; ``tuning`` is the folder of tuned rates."""
     sections = [section(e, loaded.results, quick, loaded.damaged) for e, loaded in found]
@@ -114,9 +119,11 @@ def document(
         weights(everything),
         rates(everything, tuning),
         choose_looks(everything)
-        | {name: look(name) for name in (suite.optimizers if suite else ())},
+        | {name: look(name) for name in (suite.optimizers if suite else ())}
+        | (RECIPE_LOOKS if recipe else {}),
         quick,
         suite,
+        recipe,
     )
 
 

@@ -10,6 +10,7 @@ In a Markdown file a number is followed by a comment that says what it is, and r
     **holds**<!--= verdict activations 1 twin-->   and on the same claim about its twin
     *clearly lower*<!--= is mnist-mlp dm adam-->   how one optimizer compares with another
     13 of 20<!--= below adam-init adam-->     in how many of the tasks it is clearly lower
+    101,487<!--= recipe updates-->            from the published recipe, see :func:`of_recipe`
     20 of 29<!--= suite below hyperadam2 adam-->   from the suite, see :mod:`.quotes_suite`
     .04<!--= not in results-->                measured apart, and held to nothing
 
@@ -29,11 +30,14 @@ from torch import Tensor
 
 from hyperadam.experiments.paper.experiment import Experiment
 from hyperadam.experiments.paper.runner import Loaded
+from hyperadam.experiments.paper.specs.columns import PUBLISHED
 from hyperadam.report import measures, quotes_suite
 from hyperadam.report.claims import chance
 from hyperadam.report.names import called
+from hyperadam.report.recipe import Reach, RecipeSection, recipe_section
 from hyperadam.report.section import Section, section
 from hyperadam.report.statistics import Contrast, mean
+from hyperadam.report.tables import as_markdown
 from hyperadam.results import Result
 from hyperadam.weights import list_weights, load_rule
 
@@ -56,13 +60,18 @@ STEPS = 100
 
 
 class Numbers:
-    """All that can be quoted: the paper's experiments, and what is in the suite's folder."""
+    """All that can be quoted: the paper's experiments, and what is in the folders of the suite and
+    of the published recipe."""
 
     def __init__(
-        self, found: Sequence[tuple[Experiment, Loaded]], suite: Path | None = None
+        self,
+        found: Sequence[tuple[Experiment, Loaded]],
+        suite: Path | None = None,
+        recipe: Path | None = None,
     ) -> None:
         self.experiments = {experiment.name: (experiment, loaded) for experiment, loaded in found}
         self.suite = quotes_suite.Suite(suite)
+        self.recipe = recipe_section(found, recipe) if recipe else None
         self._sections: dict[str, Section] = {}
 
     def result(self, task: str, label: str, steps: int, experiment: str | None = None) -> Result:
@@ -138,6 +147,9 @@ def quote(words: Sequence[str], like: str, numbers: Numbers) -> str:
     if kind == "suite":
         found = quotes_suite.quote(rest, numbers.suite)
         return found if isinstance(found, str) else _digits(found, like)
+    if kind == "recipe":
+        found = of_recipe(rest, numbers.recipe)
+        return found if isinstance(found, str) else _digits(found, like)
     if kind == "verdict":
         return numbers.verdict(rest[0], int(rest[1]), "twin" in rest)
     if kind == "below":
@@ -160,6 +172,28 @@ def quote(words: Sequence[str], like: str, numbers: Numbers) -> str:
     if measures.describe(measure).percent:
         values = 100 * values
     return _like(*mean(values), like)
+
+
+def of_recipe(words: Sequence[str], made: RecipeSection | None) -> str | float:
+    """What is quoted of the published recipe.
+
+    ``updates``: how far it came; ``best`` and ``before``: its best validation, and the best before
+    the last updates, with ``at`` their updates; ``gain``: what these brought, in percent;
+    ``reached`` (by other weights if they are named): how many published numbers are reached."""
+    if made is None:
+        raise ValueError("there is no run of the published recipe")
+    what, *rest = words
+    progress = made.progress
+    if what == "reached":
+        label = rest[0] if rest else PUBLISHED
+        return f"{made.reached(label)[Reach.YES]} of {len(made.numbers)}"
+    if what in ("best", "before"):
+        point = progress.best if what == "best" else progress.before
+        return point.update if "at" in rest else point.score
+    known = {"updates": float(progress.updates), "gain": 100 * progress.gain}
+    if what not in known:
+        raise ValueError(f"the published recipe has no {what}")
+    return known[what]
 
 
 def _steps_and_measure(words: Sequence[str]) -> tuple[int, str]:
@@ -281,6 +315,11 @@ def _weights(numbers: Numbers) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
+def _recipe(numbers: Numbers) -> str:
+    """Every published number of HyperAdam beside ours."""
+    return as_markdown(numbers.recipe.grid).rstrip("\n") if numbers.recipe else ""
+
+
 def _of_suite(make: Callable[[quotes_suite.Suite], str]) -> Callable[[Numbers], str]:
     return lambda numbers: make(numbers.suite)
 
@@ -291,5 +330,6 @@ MADE: dict[str, Callable[[Numbers], str]] = {
     "beats": _beats,
     "claims": _claims,
     "weights": _weights,
+    "recipe": _recipe,
     **{name: _of_suite(make) for name, make in quotes_suite.MADE.items()},
 }

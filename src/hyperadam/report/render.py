@@ -36,6 +36,7 @@ ON_DARK = {
     "#000000": "#f2f2f2",
     "#0072B2": "#2489d6",
     "#56B4E9": "#a8deff",
+    "#661100": "#e0906a",
     "#8A6D00": "#b39a2e",
     "#AA4499": "#d06cc0",
     "#117733": "#53c27a",
@@ -50,6 +51,8 @@ def page(
     """The page of the paper. ``links`` lead to other pages, each with its text; ``foot`` is what
     stands at the end: where and when it was made."""
     panels = [panel for part in document.sections for panel in part.panels]
+    if document.recipe:
+        panels += document.recipe.panels
     if document.suite:
         panels += [*document.suite.panels, *document.suite.sensitivity]
     return fill(

@@ -19,6 +19,8 @@ from hyperadam.results import Result
 
 #: How often chance alone may pass for a clear difference.
 CHANCE = 0.05
+#: From here on a number is written as a power of ten.
+HUGE = 1e5
 #: The smallest difference that matters, as a share of the other's mean.
 MATTERS = 0.01
 
@@ -221,7 +223,10 @@ def by_chance(contrasts: Sequence[Contrast]) -> float:
 
 def written(number: float, error: float) -> str:
     """``0.2490 ± 0.0021``: two digits of the standard error, but no more than five of the
-    number."""
+    number; ``2.6e9 ± 2.6e9`` for what has blown up."""
+    if abs(number) >= HUGE:
+        parts = [f"{x:.2g}".replace("e+0", "e").replace("e+", "e") for x in (number, error)]
+        return " ± ".join(parts if error > 0 else parts[:1])
     if not error > 0:
         return f"{number:.4g}"
     places = 1 - math.floor(math.log10(error))

@@ -56,7 +56,8 @@ def orthogonal(d: Tensor, shape: Sequence[int]) -> Tensor:
     size = SIZE * (n / (squares + SMALL)).sqrt()
     whitening *= size.reshape(-1, 1, 1) / bound.sqrt()
     made = x @ whitening if tall else whitening @ x
-    return made.view(runs, blocks * each, width)[:, :rows, :columns].reshape(runs, n)
+    made = made.view(runs, blocks * each, width)[:, :rows, :columns]
+    return made.reshape(runs, n).contiguous()  # without rows that were padded between two runs
 
 
 def _newton_schulz(gram: Tensor) -> tuple[Tensor, Tensor]:

@@ -123,6 +123,7 @@ def test_the_specs_are_consistent() -> None:
                 "dm",
                 "rnnprop",
                 "hyperadam-paper",
+                "hyperadam-published",
                 "hyperadam",
                 "adam-init",
             )

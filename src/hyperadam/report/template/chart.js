@@ -11,7 +11,7 @@ class Chart {
       look: data.looks[s.name], kind: `look-${names.indexOf(s.name)}`,
     }));
     this.xs = panel.xs ?? this.series[0].raw.map((_, k) => first + k * size);
-    this.half = panel.xs ? 0 : (size - 1) / 2;
+    this.half = panel.x ? 0 : (size - 1) / 2; // a point is a mean over so many steps either way
     this.marks = Boolean(panel.xs); // few points: each is drawn
     this.positive = this.series.every((s) => s.raw.every((v) => !(v <= 0)));
     this.log = { x: Boolean(panel.xs), y: this.positive };
@@ -278,7 +278,7 @@ class Chart {
     }
     const [from, to] = [place - this.half, place + this.half];
     const step = this.marks ? `${this.titles.x} ${place}` : this.seconds ? `${short(place)} s`
-      : this.half ? `steps ${grouped(from)}–${grouped(to)}` : `step ${grouped(place)}`;
+      : this.half ? `steps ${grouped(from)}–${grouped(to)}` : `${this.titles.x} ${grouped(place)}`;
     this.reading.replaceChildren(step, ...(aloud ? [element("span", { class: "hidden" }, `: ${spoken.join(", ")}`)] : []));
   }
 
