@@ -209,6 +209,19 @@ def test_resuming_repeats_the_uninterrupted_run_bit_for_bit(tmp_path):
 
 
 @pytest.mark.data
+def test_a_finished_run_may_go_on_for_more_updates(tmp_path):
+    whole = SweepTrainer(dataclasses.replace(SETTINGS, updates=6), tmp_path / "whole")
+    finish(whole)
+    finish(SweepTrainer(SETTINGS, tmp_path / "parts"))
+    longer = SweepTrainer(dataclasses.replace(SETTINGS, updates=6), tmp_path / "parts")
+    finish(longer)
+    assert same(whole.rule, longer.rule)
+    assert longer.changes == [(4, "updates", 4, 6)]
+    with pytest.raises(ValueError, match="other settings"):
+        SweepTrainer(dataclasses.replace(SETTINGS, sigma=0.5), tmp_path / "parts")
+
+
+@pytest.mark.data
 def test_what_is_kept_says_what_made_it(tmp_path):
     trainer = make_trainer(SETTINGS, tmp_path)
     assert isinstance(trainer, SweepTrainer)

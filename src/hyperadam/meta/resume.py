@@ -30,7 +30,8 @@ def changed(settings: Settings, before: Any, update: int) -> list[Change] | None
         return None
     if not isinstance(old, dict):
         return None
-    free = [(name, *(x.pop(name, getattr(usual, name)) for x in (old, after))) for name in FREE]
+    names = FREE[settings.estimator]
+    free = [(name, *(x.pop(name, getattr(usual, name)) for x in (old, after))) for name in names]
     if old != after:
         return None
     return [Change(update, *change) for change in free if change[1] != change[2]]

@@ -149,9 +149,10 @@ LATER = (
     "trained",
     "backward",
 )
-#: Settings that a run may change where it goes on: what it learns from stays the same, only the
-#: noise of its meta-gradients does not. Its provenance says from which update on.
-FREE = ("backward",)
+#: Settings that a run may change where it goes on, by estimator. What it learns from stays the same:
+#: ``backward`` changes the noise of meta-gradients, ``updates`` how many sweeps there are, for no
+#: schedule depends on it. The provenance says from which update on.
+FREE = {"bptt": ("backward",), "es": (), "sweep": ("updates",)}
 
 
 _NEAR_ADAM = Settings(
@@ -191,7 +192,7 @@ PRESETS: dict[str, Settings] = {
         estimator="sweep",
         tasks=("family",),
         start="mixture",
-        updates=60,
+        updates=96,
         rollouts=10,
         pairs=3,
         sigma=0.4,
