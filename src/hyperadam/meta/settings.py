@@ -149,7 +149,7 @@ LATER = (
     "trained",
     "backward",
 )
-#: Settings that a run may change where it goes on, by estimator. What it learns from stays the same:
+#: Settings that a run may change where it goes on, by estimator. What it learns from stays as it is:
 #: ``backward`` changes the noise of meta-gradients, ``updates`` how many sweeps there are, for no
 #: schedule depends on it. The provenance says from which update on.
 FREE = {"bptt": ("backward",), "es": (), "sweep": ("updates",)}
