@@ -149,7 +149,7 @@ LATER = (
     "trained",
     "backward",
 )
-#: Settings that a run may change where it goes on, by estimator. What it learns from stays as it is:
+#: Settings that a run may change where it goes on, by estimator: it learns from the same as before.
 #: ``backward`` changes the noise of meta-gradients, ``updates`` how many sweeps there are, for no
 #: schedule depends on it. The provenance says from which update on.
 FREE = {"bptt": ("backward",), "es": (), "sweep": ("updates",)}
@@ -192,7 +192,7 @@ PRESETS: dict[str, Settings] = {
         estimator="sweep",
         tasks=("family",),
         start="mixture",
-        updates=96,
+        updates=60,
         rollouts=10,
         pairs=3,
         sigma=0.4,
