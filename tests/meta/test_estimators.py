@@ -33,8 +33,8 @@ class DoubleLearner(Learner):
         super().__init__(*args, **options)
         self.scale, self.bottom = self.scale.double(), self.bottom.double()
 
-    def init(self):
-        return super().init().double()
+    def unscaled(self):
+        return super().unscaled().double()
 
 
 def begin(rule, learner):
@@ -151,7 +151,8 @@ def test_finite_differences_of_a_relative_rule_with_a_horizon():
 
 
 def test_step_sizes():
-    """lr · pace · scale: warm-up of its own only where the horizon is known, scales by the tensors' start."""
+    """lr · pace · scale: warm-up of its own only where the horizon is known, scales by the tensors' start
+    before Random Scaling."""
     learner = learner_of_tensors()
     rule = HyperAdamRule(candidates=2, warmup=5)
     assert [step_size(rule, learner)(t) for t in (1, 6)] == [0.005, 0.005]
@@ -159,7 +160,8 @@ def test_step_sizes():
     assert [known(t) / 0.005 for t in (1, 2, 3, 40)] == pytest.approx([0.5, 1, 38 / 39, 1 / 39])
 
     relative = step_size(HyperAdamRule(candidates=2, relative=True), learner)
-    start, sizes = learner.init()[0], []
+    assert not torch.equal(learner.init(), learner.unscaled())  # the sizes are the task's own
+    start, sizes = learner.unscaled()[0], []
     pieces = start.split([math.prod(shape) for shape in learner.shapes])
     assert len(pieces) == 3  # the last is the convex function's
     for part, shape in zip(pieces, learner.shapes, strict=True):

@@ -32,6 +32,7 @@ class RuleStepper:
         shapes: of the tensors that a run's vector is made of, in their order. A rule that keeps
             something of each tensor needs them, others do not look.
         total: how many steps there will be, if that is known.
+        start: what the sizes of the tensors are taken from, if it is not ``params``.
     """
 
     def __init__(
@@ -42,6 +43,7 @@ class RuleStepper:
         state_dtype: torch.dtype | None = None,
         shapes: Sequence[Sequence[int]] | None = None,
         total: int | None = None,
+        start: Tensor | None = None,
     ) -> None:
         self.params, self.lr, self.rule = params, lr, copy.deepcopy(rule).requires_grad_(False)
         self.rule.pace(1, total)  # refuses a total that is none
@@ -57,7 +59,8 @@ class RuleStepper:
             self._shapes = [tuple(vectors.shape[1:])]
         # each tensor's place in the vectors; it is stepped there if its runs lie together
         self._places = self._split(vectors)
-        self._memory = [self._remember(w) for w in self._places if self.rule.memory]
+        sized = self._split(vectors if start is None else start) if self.rule.memory else ()
+        self._memory = [self._remember(w) for w in sized]
         self._parts = self._make_parts()
         self._batch = self.kernel.admit(self._parts, runs=len(vectors))
         self._steps = 0

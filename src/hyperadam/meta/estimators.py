@@ -27,7 +27,8 @@ StepSize = Callable[[int], float | Tensor]
 def step_size(rule: UpdateRule[Any], learner: Learner, total: int | None = None) -> StepSize:
     """``lr * pace * scale`` for a rollout of ``rule``. It knows that it takes ``total`` steps; or
     else all are as long, without the rule's warm-up, too. Scales are those of the tensors where the
-    rollout starts."""
+    rollout starts, before Random Scaling: that changes the units of single coordinates, and the
+    largest of them would decide a tensor's size."""
     lr, scale = rule.step_size, _scales(learner) if rule.relative else None
 
     def size(step: int) -> float | Tensor:
@@ -39,7 +40,7 @@ def step_size(rule: UpdateRule[Any], learner: Learner, total: int | None = None)
 
 def _scales(learner: Learner) -> Tensor:
     """The scale of every coordinate's tensor, ``(1, p)``."""
-    start = learner.init()
+    start = learner.unscaled()
     parts = start.split([math.prod(shape) for shape in learner.shapes], dim=1)
     scales = [
         tensor_scale(root_mean_square(part).double(), shape).expand_as(part)

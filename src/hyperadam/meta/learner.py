@@ -39,11 +39,14 @@ class Learner:
         self.shapes = [*task.shapes, *([(k,)] if k else [])]
 
     def init(self) -> Tensor:
-        """Where a rollout starts, ``(1, p)``: the task's start, and zeros for ``z``, both divided
-        by the scale."""
+        """Where a rollout starts, ``(1, p)``: :meth:`unscaled`, divided by the scale."""
+        return self.unscaled() / self.scale
+
+    def unscaled(self) -> Tensor:
+        """The task's start, and zeros for ``z``, ``(1, p)``."""
         start = torch.zeros(1, self.p)
         start[:, : self.task.p] = self.task.init(self.seeds)
-        return start / self.scale
+        return start
 
     def loss(self, params: Tensor, step: int) -> Tensor:
         """The loss at ``params (1, p)`` on the batch of ``step``, a scalar, differentiable as often

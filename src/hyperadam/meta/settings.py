@@ -171,11 +171,32 @@ _NEAR_ADAM = Settings(
 #: Some rollouts are ten times as long, so that the rule learns what to do when little but noise is
 #: left.
 _LONG = replace(_NEAR_ADAM, rollouts=3, lengths=(*[100] * 15, *[300] * 3, 1000))
+#: Rollouts know their length, and the way back goes through all of it. A part of a rollout would
+#: ask for shorter steps from its first period on, though they become short by themselves.
+_HORIZON = replace(
+    _NEAR_ADAM,
+    config={"decay_bound": 0.97, "warmup": 20, "relative": True},
+    tasks=("mnist-mlp", "mnist14-mlp", "mnist14-mlp", "mnist14-mlp"),
+    horizon=True,
+    updates=300,
+    period=100,
+    lengths=(100,),
+    rollouts=3,
+    exact_from=0,
+    lr=3e-3,
+    final_lr=1e-4,
+    warmup=20,
+    clip=1.0,
+    average=0.97,
+    total_weight=10.0,
+    validate_every=25,
+)
 _RIVAL = Settings(updates=1200, rollouts=1, exact_from=0, validate_every=100)
 
 #: The presets by the name of the weights they make.
 PRESETS: dict[str, Settings] = {
     "hyperadam": replace(_LONG, config={"decay_bound": 0.97, "warmup": 20}),
+    "hyperadam-horizon": _HORIZON,
     "hyperadam-paper": _NEAR_ADAM,
     "hyperadam-published": Settings(
         lr=1e-4,

@@ -40,9 +40,11 @@ def final_losses(
     scale = (
         random_scale(seeds, torch.full((task.p,), WEIGHT_SPREAD)) if scaled else torch.ones(1, 1)
     )
-    params = task.init(seeds) / scale
-    total = steps if horizon else None
-    stepper = RuleStepper(params, rule.step_size, rule, shapes=task.shapes, total=total)
+    start = task.init(seeds)
+    params, total = start / scale, steps if horizon else None
+    stepper = RuleStepper(
+        params, rule.step_size, rule, shapes=task.shapes, total=total, start=start
+    )
     for step in range(steps):
         _, grad = task.loss_and_grad(params * scale, task.batch(seeds, step))
         stepper.step(torch.nan_to_num(grad * scale))

@@ -94,6 +94,12 @@ class UpdateRule(nn.Module, Generic[StateT]):
         """The share of ``lr`` that is taken at ``step``, counted from 1, of ``total`` steps if that is known."""
         return pace(step, total, self.warmup)
 
+    @property
+    def knows_horizon(self) -> bool:
+        """Whether meta-training told it how many steps there are: it wants to be told again where it is used."""
+        settings = self.provenance.get("settings")
+        return isinstance(settings, dict) and settings.get("horizon") is True
+
     def init_memory(self, rms: Tensor) -> Tensor:
         """What is kept of tensors that begin with root mean square ``rms (...)``: ``(..., memory)``, float32 on its device."""
         memory = torch.zeros(*rms.shape, self.memory, dtype=torch.float32, device=rms.device)

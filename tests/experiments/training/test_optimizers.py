@@ -17,6 +17,7 @@ from hyperadam import DMRule, HyperAdamRule, RNNpropRule, UpdateRule
 from hyperadam.experiments import BASELINES, OptimizerSpec, find, names, weights_sha256
 from hyperadam.experiments.training.steppers import RuleStepper
 from hyperadam.rules.base import Sums
+from hyperadam.weights import list_weights
 
 RUNS, P, STEPS = 5, 37, 6
 RATES = {
@@ -284,6 +285,18 @@ def test_options_behind_a_name(tmp_path: Path) -> None:
     HyperAdamRule(candidates=3).save(path)
     assert not find(str(path)).horizon
     assert find(f"{path}+horizon").horizon
+
+
+def test_weights_that_knew_the_horizon_are_told_it(tmp_path: Path) -> None:
+    """A file that says nothing of the kind, or nonsense, did not; nor did shipped ones."""
+    assert not any(find(name).horizon for name in list_weights())
+    rule = HyperAdamRule(candidates=3)
+    for settings, known in (({"horizon": True}, True), ({"horizon": 1}, False), ([], False)):
+        rule.provenance = {"settings": settings}
+        path = tmp_path / "mine.safetensors"
+        rule.save(path)
+        assert hyperadam.load_rule(path).knows_horizon is known
+        assert find(rule).horizon is find(str(path)).horizon is known
 
 
 def test_a_spec_tells_the_horizon_and_the_shapes() -> None:

@@ -152,18 +152,21 @@ def find(
 ) -> OptimizerSpec:
     """An optimizer by name, by a path to a ``.safetensors`` file, or around a rule.
 
-    ``hyperadam+horizon`` is told how many steps there will be; ``hyperadam+relative`` takes
-    relative steps, whatever its weights say; both may be given. ``adam@0.01`` gives the learning
-    rate. Without it a learned rule takes its published step size, and a hand-made optimizer the
-    rate tuned for ``task`` and ``steps`` (from ``tuning``, then as shipped), else the published
-    one, else a guess.
+    Weights whose meta-training knew the horizon are told how many steps there will be. So are
+    others with ``+horizon`` behind their name, as in ``hyperadam+horizon``. ``hyperadam+relative``
+    takes relative steps, whatever its weights say; both may be given. ``adam@0.01`` gives the
+    learning rate. Without it a learned rule takes its published step size, and a hand-made
+    optimizer the rate tuned for ``task`` and ``steps`` (from ``tuning``, then as shipped), else the
+    published one, else a guess.
     """
     if isinstance(optimizer, OptimizerSpec):
         return optimizer
     if isinstance(optimizer, UpdateRule):
         check_finite(optimizer, "the rule given as optimizer")
         own = Rate(optimizer.step_size, Kind.OWN)
-        return OptimizerSpec(optimizer.kind, optimizer.kind, own, rule=optimizer)
+        return OptimizerSpec(
+            optimizer.kind, optimizer.kind, own, rule=optimizer, horizon=optimizer.knows_horizon
+        )
     text, lr = _split(optimizer)
     name, suffix = _split_options(text)
     if name in HAND_MADE:
@@ -175,7 +178,7 @@ def find(
     else:
         rule = _load(name, relative=True if RELATIVE in suffix else None)
         called = Path(name.replace("\\", "/")).name.removesuffix(SUFFIX) + suffix
-        horizon = HORIZON in suffix
+        horizon = HORIZON in suffix or rule.knows_horizon
         own = Rate(rule.step_size, Kind.OWN)
         found = OptimizerSpec(called, called, own, rule=rule, horizon=horizon)
     return found if lr is None else found.at(lr)
