@@ -19,11 +19,18 @@ from hyperadam.rules import HyperAdam2Rule
 ROOT = Path(__file__).parents[2]
 SETTINGS = dataclasses.replace(
     preset("hyperadam2"),
+    estimator="es",
+    trained=("log_step", "theta_a"),
     updates=6,
     rollouts=2,
     pairs=3,
+    sigma=0.06,
     horizons=(5, 12),
     budget=0.03,
+    lr=3e-3,
+    final_lr=3e-4,
+    warmup=5,
+    average=0.9,
     validate_every=3,
     validation_runs=1,
     validation_steps=1,
@@ -293,9 +300,9 @@ def test_two_ranks_do_what_one_does(tmp_path):
 def test_other_rules_and_estimators_are_refused(tmp_path):
     with pytest.raises(ValueError, match="estimator 'es' is HyperAdam2's alone, not dm's"):
         make_trainer(Settings(rule="dm", estimator="es"), tmp_path)
-    with pytest.raises(ValueError, match="estimator 'es' is HyperAdam2's alone, not dm's"):
+    with pytest.raises(ValueError, match="EvolutionTrainer is HyperAdam2's alone, not dm's"):
         EvolutionTrainer(Settings(rule="dm"), tmp_path)
-    with pytest.raises(ValueError, match="estimator must be one of 'bptt', 'es', got 'pes'"):
+    with pytest.raises(ValueError, match="estimator must be one of 'bptt', 'es', 'sweep', got"):
         Settings(estimator="pes")
     with pytest.raises(ValueError, match="start 'mixture' is HyperAdam2's alone, not dm's"):
         Settings(rule="dm", start="mixture").make_rule()
@@ -304,7 +311,7 @@ def test_other_rules_and_estimators_are_refused(tmp_path):
 def test_settings_that_came_later_are_left_out_unless_used():
     assert "sigma" not in Settings().as_dict()
     assert dataclasses.replace(Settings(), sigma=0.1).as_dict()["sigma"] == 0.1
-    assert preset("hyperadam2").as_dict()["estimator"] == "es"
+    assert preset("hyperadam2").as_dict()["estimator"] == "sweep"
 
 
 @pytest.mark.data
