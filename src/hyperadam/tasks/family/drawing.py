@@ -134,8 +134,9 @@ def _learning(choices: Choices, network: Network, source: Source, loss: str) -> 
 
 
 def _hidden(choices: Choices, most: int, depth: int) -> tuple[int, ...]:
-    """Widths of hidden layers: all the same, or each half of the one before."""
-    width = 4 * choices.whole("width", 2, most // 4)
+    """Widths of hidden layers: all the same, or each half of the one before. Many are wide, as
+    people's are: a step that fits small learners is too long there."""
+    width = 4 * choices.whole("width", most // 8 if choices.chance("wide", 0.4) else 2, most // 4)
     # the suite has learners of width 128 on the same images: none of them is in the family
     width = 120 if width == 128 else width
     halving = choices.chance("halving", 0.3)
