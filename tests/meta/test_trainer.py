@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 import os
 import signal
 import subprocess
@@ -16,6 +17,7 @@ from hyperadam.data.catalog import MNIST
 from hyperadam.kernels.tape import NativeTape
 from hyperadam.meta import PRESETS, Settings, Trainer, preset
 from hyperadam.meta.settings import LATER
+from hyperadam.rules.pace import root_mean_square, tensor_scale
 from tests.meta import toys
 
 ROOT = Path(__file__).parents[2]
@@ -185,7 +187,15 @@ def test_rollouts_know_their_own_length(tmp_path):
         scale = rollout.size(1) / (0.005 * trainer.rule.pace(1, rollout.length))
         last = 0.005 * trainer.rule.pace(rollout.length, rollout.length)
         torch.testing.assert_close(rollout.size(rollout.length), scale * last)
-        assert scale.unique().numel() == 2  # the bowl, and what is added to it
+        # the bowl, and what is added to it, each by its size before Random Scaling
+        shapes = rollout.learner.shapes
+        parts = rollout.learner.unscaled().split([math.prod(shape) for shape in shapes], dim=1)
+        assert len(parts) == 2
+        sizes = [
+            tensor_scale(root_mean_square(x).double(), shape).expand_as(x)
+            for x, shape in zip(parts, shapes, strict=True)
+        ]
+        torch.testing.assert_close(scale, torch.cat(sizes, dim=1), check_dtype=False)
     plain = Trainer(SETTINGS, tmp_path / "plain")
     assert {rollout.size(t) for rollout in plain.rollouts for t in (1, 20)} == {0.005}
 

@@ -244,11 +244,9 @@ def test_weights_of_no_sensible_type(case: Case) -> None:
 def test_default_weights() -> None:
     assert HyperAdam(tensors((3,))).rule.provenance["updates"] > 0
     assert HyperAdam(tensors((3,)), weights="adam-init").rule.provenance["meta_steps"] == 0
-    for optimizer in (RNNprop, DMOptimizer):
+    for optimizer in (RNNprop, DMOptimizer, HyperAdam2):
         assert optimizer(tensors((3,))).rule.provenance["updates"] > 0
-    # its untrained start was the best by validation
     assert HyperAdam2(tensors((3,))).rule.provenance["preset"] == "hyperadam2"
-    assert HyperAdam2(tensors((3,))).rule.provenance["what"].startswith("untrained")
     assert HyperAdam(tensors((3,))).defaults["lr"] == 0.005
     assert HyperAdam2(tensors((3,)), weights=HyperAdam2Rule()).defaults["lr"] == 0.01
     assert RNNprop(tensors((3,)), weights=RNNpropRule()).defaults["lr"] == 0.1
