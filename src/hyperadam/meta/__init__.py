@@ -5,7 +5,7 @@ from pathlib import Path
 
 from hyperadam.meta.evolution import EvolutionTrainer
 from hyperadam.meta.settings import PRESETS, Settings, preset
-from hyperadam.meta.sweeping import SweepTrainer
+from hyperadam.meta.slope_trainer import SlopeTrainer
 from hyperadam.meta.trainer import Trainer
 from hyperadam.meta.training import MetaTrainer
 
@@ -14,7 +14,7 @@ __all__ = [
     "EvolutionTrainer",
     "MetaTrainer",
     "Settings",
-    "SweepTrainer",
+    "SlopeTrainer",
     "Trainer",
     "make_trainer",
     "preset",
@@ -24,7 +24,7 @@ __all__ = [
 TRAINERS: dict[str, type[MetaTrainer]] = {
     "bptt": Trainer,
     "es": EvolutionTrainer,
-    "sweep": SweepTrainer,
+    "slopes": SlopeTrainer,
 }
 
 

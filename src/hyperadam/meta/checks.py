@@ -19,14 +19,14 @@ from hyperadam.rules.checks import check_flag, check_number, check_whole, is_num
 if TYPE_CHECKING:
     from hyperadam.meta.settings import Settings
 
-ESTIMATORS = ("bptt", "es", "sweep")
+ESTIMATORS = ("bptt", "es", "slopes")
 STARTS = ("published", "near-adam", "mixture")
 #: What only one rule can do.
 OWNERS: dict[tuple[str, str], type[UpdateRule[Any]]] = {
     ("start", "near-adam"): HyperAdamRule,
     ("start", "mixture"): HyperAdam2Rule,
     ("estimator", "es"): HyperAdam2Rule,
-    ("estimator", "sweep"): HyperAdam2Rule,
+    ("estimator", "slopes"): HyperAdam2Rule,
 }
 #: What all but back-propagation train on, in the place of tasks with names.
 FAMILY = "family"

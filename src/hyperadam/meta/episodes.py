@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -21,8 +20,10 @@ from hyperadam.tasks.family import FamilyTask
 PER_COORDINATE, PER_TENSOR = 1e-8, 1e-4
 #: A loss counts as at least this share of the first one, and as at most that multiple of it.
 FLOOR, CEILING = 1e-4, 100.0
-#: The share of the steps that count as the end, and what the mean over all steps weighs beside it.
-END, WAY = 0.1, 0.25
+#: A run that ends above this multiple of its first loss has diverged.
+DIVERGED = 10.0
+#: What the mean over all steps weighs beside the end.
+WAY = 0.25
 
 
 class Episode(NamedTuple):
@@ -70,10 +71,17 @@ def with_weights(rule: HyperAdam2Rule, weights: Sequence[Tensor]) -> HyperAdam2R
     return other
 
 
+class Training(NamedTuple):
+    """What a training left: the loss before each step of every run, ``(steps, runs)``, and at the
+    end, ``(runs,)``, on batches of its own."""
+
+    losses: Tensor
+    end: Tensor
+
+
 @torch.no_grad()
-def train(rule: HyperAdam2Rule, episode: Episode, runs: int) -> Tensor:
-    """The loss before each step of every run, ``(steps, runs)``; all start
-    from the same tensors."""
+def train(rule: HyperAdam2Rule, episode: Episode, runs: int) -> Training:
+    """Train a task from its start to its end; all runs start from the same tensors."""
     task, seed, steps, known = episode
     params = [w.expand(runs, *w.shape).contiguous() for w in task.init(seed)]
     stepper = TensorStepper(params, rule, rule.step_size, total=steps if known else 0)
@@ -82,7 +90,7 @@ def train(rule: HyperAdam2Rule, episode: Episode, runs: int) -> Tensor:
         losses, grads = task.loss_and_grad(params, seed, step)
         stepper.step(grads)
         curve.append(losses)
-    return torch.stack(curve)
+    return Training(torch.stack(curve), task.final_loss(params, seed))
 
 
 def progress(losses: Tensor) -> Tensor:
@@ -95,20 +103,20 @@ def progress(losses: Tensor) -> Tensor:
     return torch.where(lost, CEILING, ratio).clamp(0, CEILING) + FLOOR
 
 
-def last(steps: int) -> int:
-    """How many steps are the end of an episode."""
-    return max(1, math.ceil(END * steps))
+def final_log(training: Training) -> Tensor:
+    """The logarithm of the loss at the end, as a multiple of the first: ``(runs,)``."""
+    return progress(torch.cat([training.losses, training.end.unsqueeze(0)]))[-1].log()
 
 
-def final_log(losses: Tensor) -> Tensor:
-    """The logarithm of the mean loss at the end, as a multiple of the first: ``(runs,)``."""
-    return progress(losses)[-last(len(losses)) :].mean(0).log()
+def diverged(training: Training) -> int:
+    """How many runs have diverged."""
+    return int((~(training.end < DIVERGED * training.losses[0])).sum())
 
 
-def meta_loss(losses: Tensor) -> Tensor:
-    """What a rule is to make small, ``(runs,)``: the loss at the end, and a little of
+def meta_loss(training: Training) -> Tensor:
+    """What evolution is to make small, ``(runs,)``: the loss at the end, and a little of
     the way there.
 
     Both are logarithms: halving a small loss counts as much as halving a large one.
     """
-    return final_log(losses) + WAY * progress(losses).log().mean(0)
+    return final_log(training) + WAY * progress(training.losses).log().mean(0)

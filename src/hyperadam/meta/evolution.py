@@ -12,11 +12,9 @@ from torch import Tensor
 
 from hyperadam.data import draws
 from hyperadam.meta import episodes
-from hyperadam.meta.episodes import Episode
+from hyperadam.meta.episodes import Episode, Training
 from hyperadam.meta.family_trainer import FamilyTrainer
 
-#: A run that ends above this multiple of its first loss has diverged.
-DIVERGED = 10.0
 #: An episode that would take too long has fewer pairs, though no fewer than these.
 FEWEST_PAIRS = 2
 
@@ -65,11 +63,11 @@ class EvolutionTrainer(FamilyTrainer):
         for slot in self.slots():
             seed = int(draws.keys([self.settings.seed], f"episode {slot}", self.update)[0])
             episode, pairs = self.episode(seed)
-            losses, noise = self.perturbed(episode, pairs, seed)
-            shares = advantage(episodes.meta_loss(losses))
+            training, noise = self.perturbed(episode, pairs, seed)
+            shares = advantage(episodes.meta_loss(training))
             for x, e in zip(total, noise, strict=True):
                 x.add_(torch.tensordot(shares, e, dims=1))
-            seen.append((slot, pairs, *_summary(episode, losses)))
+            seen.append((slot, pairs, *_summary(episode, training)))
         seen = self.share(total, seen)
 
         every = sum(pairs for _, pairs, *_ in seen)
@@ -92,8 +90,8 @@ class EvolutionTrainer(FamilyTrainer):
         )
         return episode, next(affordable, fewest)
 
-    def perturbed(self, episode: Episode, pairs: int, seed: int) -> tuple[Tensor, list[Tensor]]:
-        """Losses ``(steps, 2 * pairs)`` under the rule plus noise, then minus noise; the noise
+    def perturbed(self, episode: Episode, pairs: int, seed: int) -> tuple[Training, list[Tensor]]:
+        """The training of ``2 * pairs`` runs under the rule plus noise, then minus noise; the noise
         ``(pairs, *shape)``."""
         weights = [x.detach() for x in self.rule.parameters()]
         noise = [
@@ -128,9 +126,8 @@ def advantage(losses: Tensor) -> Tensor:
     return ((plus - minus) / 2).float()
 
 
-def _summary(episode: Episode, losses: Tensor) -> tuple[Any, ...]:
-    final = episodes.final_log(losses)
-    bad = ~(losses[-1] < DIVERGED * losses[0])
+def _summary(episode: Episode, training: Training) -> tuple[Any, ...]:
+    final = episodes.final_log(training)
     task, _, steps, known = episode
     mean, deviation = round(final.mean().item(), 4), round(final.std().item(), 4)
-    return task.kind, task.p, steps, known, mean, deviation, int(bad.sum())
+    return task.kind, task.p, steps, known, mean, deviation, episodes.diverged(training)

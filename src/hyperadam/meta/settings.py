@@ -38,7 +38,7 @@ class Settings:
     config: dict[str, Any] = field(default_factory=dict, metadata={"help": "the rule's options"})
     estimator: str = _setting(
         "bptt",
-        "'bptt' (back-propagation), 'sweep' (of step sizes) or 'es' (evolution strategies)",
+        "'bptt' (back-propagation), 'slopes' (of final losses) or 'es' (evolution strategies)",
     )
     seed: int = _setting(0, "of the start and of all rollouts")
     tasks: tuple[str, ...] = _setting(
@@ -52,7 +52,7 @@ class Settings:
         (100,), "steps of a rollout; each takes one of these at random"
     )
     rollouts: int = _setting(
-        2, "rollouts that each meta-update advances by a period; es, sweep: episodes of an update"
+        2, "rollouts that each meta-update advances by a period; es, slopes: episodes of an update"
     )
     last: bool = _setting(False, "the meta-loss is the last loss of a period, not the mean")
     relative: bool = _setting(False, "weigh each loss by 1/loss, so that late periods count")
@@ -78,26 +78,26 @@ class Settings:
         False, "rollouts know their length: steps warm up, and decay to zero at the end"
     )
     pairs: int = _setting(
-        12, "es: antithetic pairs of perturbed rules in an episode, at most; sweep: longer steps"
+        12, "es: antithetic pairs of perturbed rules in an episode, at most; slopes: exactly"
     )
     sigma: float = _setting(
-        0.06, "es: deviation of the perturbations; sweep: between two log step sizes"
+        0.06, "es: deviation of the perturbations; slopes: the same, in units of directions"
     )
     horizons: tuple[int, ...] = _setting(
-        (50, 2000), "es, sweep: steps of an episode, log-uniform between these"
+        (50, 2000), "es, slopes: steps of an episode, log-uniform between these"
     )
     trained: tuple[str, ...] = _setting(
         (), "es: the parameters that are trained, NAME or NAME@UPDATE from an update on; empty: all"
     )
-    hidden: float = _setting(0.3, "es, sweep: share of the episodes that do not know their horizon")
+    hidden: float = _setting(0.3, "es, slopes: share of the episodes that do not know their horizon")
     budget: float = _setting(
-        4.0, "es, sweep: seconds that an episode may take, about: it bounds pairs (es), then steps"
+        4.0, "es, slopes: seconds that an episode may take, about: it bounds pairs (es), then steps"
     )
-    validate_every: int = _setting(200, "updates between two validations; sweep: and fits")
+    validate_every: int = _setting(200, "updates between two validations; slopes: and moves")
     validation_runs: int = _setting(
-        8, "fresh runs of the first task; es, sweep: tasks of each kind"
+        8, "fresh runs of the first task; es, slopes: tasks of each kind"
     )
-    validation_steps: int = _setting(100, "their steps; es, sweep: also ten times as many")
+    validation_steps: int = _setting(100, "their steps; es, slopes: also ten times as many")
 
     def __post_init__(self) -> None:
         checks.check(self)
@@ -150,9 +150,9 @@ LATER = (
     "backward",
 )
 #: Settings that a run may change where it goes on, by estimator: it learns from the same as before.
-#: ``backward`` changes the noise of meta-gradients, ``updates`` how many sweeps there are, for no
+#: ``backward`` changes the noise of meta-gradients, ``updates`` how many trials there are, for no
 #: schedule depends on it. The provenance says from which update on.
-FREE = {"bptt": ("backward",), "es": (), "sweep": ("updates",)}
+FREE = {"bptt": ("backward",), "es": (), "slopes": ("updates",)}
 
 
 _NEAR_ADAM = Settings(
@@ -210,17 +210,17 @@ PRESETS: dict[str, Settings] = {
     "dm": replace(_RIVAL, rule="dm", scaling=False, convex=False),
     "hyperadam2": Settings(
         rule="hyperadam2",
-        estimator="sweep",
+        estimator="slopes",
         tasks=("family",),
         start="mixture",
         updates=60,
-        rollouts=10,
-        pairs=3,
-        sigma=0.4,
-        horizons=(50, 2000),
-        hidden=0.2,
-        budget=6.0,
-        validate_every=12,
+        rollouts=8,
+        pairs=8,
+        sigma=1.0,
+        horizons=(60, 1500),
+        hidden=0.1,
+        budget=20.0,
+        validate_every=10,
         validation_runs=1,
     ),
 }

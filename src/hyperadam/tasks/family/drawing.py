@@ -23,6 +23,8 @@ WORK = 4e6
 #: Examples of a batch. Whatever they cost, a batch has at least the first number of them, or, of
 #: windows of text, half as many.
 SMALLEST, LARGEST = 8, 128
+#: The share of tasks that start as people's do: no Random Scaling, no other size of the weights.
+PLAIN = 0.6
 #: Usual starts of feed-forward learners; transformers also have GPT's.
 FEED_FORWARD = ("torch", "torch", "kaiming", "xavier", "truncated")
 
@@ -62,11 +64,14 @@ def draw(seed: int, kind: str | None = None) -> FamilyTask:
     elif kind not in _KINDS:
         raise ValueError(f"kind must be one of {', '.join(KINDS)}, got {kind!r}")
     problem = _KINDS[kind][1](choices)
+    plain = choices.chance("plain", PLAIN)
     attends = kind in ("transformer", "vision-transformer")
     how = choices.of("start", (*FEED_FORWARD, "small", "small") if attends else FEED_FORWARD)
-    if not attends and choices.chance("paper", 0.15):
+    if plain:
+        return FamilyTask(kind, problem, how)
+    if not attends and choices.chance("paper", 0.3):
         how = "paper"
-    factor = choices.between("factor", 0.4, 2.5) if choices.chance("larger", 0.2) else 1.0
+    factor = choices.between("factor", 0.4, 2.5) if choices.chance("larger", 0.4) else 1.0
     return FamilyTask(kind, problem, how, factor, _scales(choices, problem))
 
 
@@ -108,8 +113,8 @@ def usual() -> list[FamilyTask]:
 
 
 def _scales(choices: Choices, problem: Problem) -> list[Tensor] | None:
-    """Random Scaling, of a quarter of the tasks: of all coordinates alike, by tensor, or each."""
-    if not choices.chance("scaled", 0.25):
+    """Random Scaling, of half of those tasks: of all coordinates alike, by tensor, or each."""
+    if not choices.chance("scaled", 0.5):
         return None
     manner = choices.of("scaling", ("all", "tensor", "coordinate"))
     shapes = [slot.shape for slot in problem.slots()]

@@ -16,6 +16,9 @@ from hyperadam.tasks.family.networks import Network
 from hyperadam.tasks.family.sources import Batch, Source
 from hyperadam.tasks.family.tensors import Slot, start
 
+#: The number of the first batch that final losses are taken on, behind all that any episode trains
+#: on; and how many there are.
+LAST, LAST_BATCHES = 10**9, 16
 #: From a learner's answers ``(runs, m, outputs)`` and the targets to losses ``(runs,)``.
 Loss = Callable[[Tensor, Tensor], Tensor]
 
@@ -190,16 +193,27 @@ class FamilyTask:
     ) -> tuple[Tensor, list[Tensor]]:
         """Losses ``(runs,)`` and gradients ``(runs, *shape)`` on the batch of ``step``."""
         with torch.enable_grad():
-            points = [w.detach() for w in params]
-            if self.scales is not None:
-                points = [w * c.to(w.dtype) for w, c in zip(points, self.scales, strict=True)]
-            points = [w.requires_grad_() for w in points]
+            points = [w.requires_grad_() for w in self._points(params)]
             losses = self.problem.losses(points, seed, step)
             grads = list(torch.autograd.grad(losses.sum(), points))
         if self.scales is not None:
             grads = [g * c.to(g.dtype) for g, c in zip(grads, self.scales, strict=True)]
         # what comes out of a transposed product lies transposed in memory
         return losses.detach(), [g.contiguous() for g in grads]
+
+    @torch.no_grad()
+    def final_loss(self, params: Sequence[Tensor], seed: int) -> Tensor:
+        """The mean loss ``(runs,)`` at the end of the episode ``seed``, on batches of its own."""
+        points = self._points(params)
+        losses = [self.problem.losses(points, seed, LAST + k) for k in range(LAST_BATCHES)]
+        return torch.stack(losses).mean(0)
+
+    def _points(self, params: Sequence[Tensor]) -> list[Tensor]:
+        """The learners' own tensors, in front of the scaling."""
+        points = [w.detach() for w in params]
+        if self.scales is None:
+            return points
+        return [w * c.to(w.dtype) for w, c in zip(points, self.scales, strict=True)]
 
     def seconds(self, runs: int) -> float:
         """About how long a step's gradient takes for that many runs, on one thread of a usual machine."""
