@@ -116,7 +116,7 @@ class TensorKernel(Kernel):
         directions: list[Tensor | None] = [None] * (here.last - here.first)
         with self.full_precision():
             for shape, numbers, mixture in here.whole:
-                made = self.rule.direction(mixture, shape).split(batch.runs)
+                made = self.direction(mixture, shape).split(batch.runs)
                 for number, direction in zip(numbers, made, strict=True):
                     directions[number - here.first] = direction
             for number in here.shards:
@@ -130,6 +130,10 @@ class TensorKernel(Kernel):
                 assert own is not None
                 directions[number - here.first] = gather(number, own)
         return directions
+
+    def direction(self, mixture: Tensor, shape: Sequence[int]) -> Tensor:
+        """The rule's direction, from the mixtures ``(runs, n)`` of whole tensors of this shape."""
+        return self.rule.direction(mixture, shape)
 
     def _lay_out(self, batch: Any) -> None:
         batch.rounds = lay_out(self.rule, batch.parts, batch.runs, self.dtype, self.device)

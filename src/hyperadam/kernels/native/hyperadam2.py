@@ -42,7 +42,7 @@ class NativeTensorKernel(TableKernel, TensorKernel):
     def __init__(
         self, rule: HyperAdam2Rule, name: str, state_dtype: torch.dtype | None = None
     ) -> None:
-        super().__init__(rule, name, state_dtype, ("step2", "turn2", "remember2"))
+        super().__init__(rule, name, state_dtype, ("step2", "turn2", "direction2", "remember2"))
         self._flat: Tensor
         self._rule: _Rule
 
@@ -63,6 +63,22 @@ class NativeTensorKernel(TableKernel, TensorKernel):
         memory, shape = self._check_memory(part.memory, runs), part.shape
         whole = math.prod(shape), fan_in(shape), len(shape)
         return [*self._begin_row(part, runs), memory.data_ptr(), *whole]
+
+    def _lay_out(self, batch: Any) -> None:
+        super()._lay_out(batch)
+        # C turns whole matrices as it steps: torch has none to turn
+        batch.rounds = [here._replace(whole=[]) for here in batch.rounds]
+
+    def direction(self, mixture: Tensor, shape: Sequence[int]) -> Tensor:
+        if not self.rule.turns(shape):
+            return mixture
+        mixture = mixture.contiguous()
+        made = torch.empty_like(mixture)
+        sizes = mixture.shape[0], shape[0], fan_in(shape)
+        self._functions["direction2"](
+            *map(ctypes.c_int64, sizes), tensor_address(mixture), tensor_address(made)
+        )
+        return made
 
     def mix(self, batch: Any, motions: Sequence[Motion], here: Round, totals: Tensor) -> Tensor:
         self._pack(batch.runs)
