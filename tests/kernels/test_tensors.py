@@ -20,7 +20,7 @@ from tests.rules.test_hyperadam2 import rule2, train
 
 BACKENDS = available()
 NATIVE = [name for name in BACKENDS if name not in ("triton", "torch")]
-SHAPES = [(1,), (63,), (64,), (5, 13), (1023,), (17, 241), (8, 3, 3, 3), (0,), (9000,)]
+SHAPES = [(1,), (63,), (64,), (5, 13), (1023,), (17, 241), (8, 3, 3, 3), (0,), (9000,), (70, 90)]
 
 
 def part_of(rule, w, runs=1, dtype=torch.float32):
@@ -147,7 +147,7 @@ def test_pieces_with_shared_sums_are_the_whole(backend):
         motions = [Motion(0.01, step=t, total=9)]
         move(kernel, batch, [g], motions)
         halves = g[:13].contiguous(), g[13:].contiguous()
-        totals = in_step(kernel, batches, halves, motions, rule)
+        totals = in_step(kernel, batches, halves, motions)
         for own in batches:
             kernel.remember(own, sum(totals))
     torch.testing.assert_close(torch.cat(pieces), whole, rtol=1e-5, atol=1e-7)
@@ -156,7 +156,7 @@ def test_pieces_with_shared_sums_are_the_whole(backend):
         kernel.move(batches[0], motions)
 
 
-def in_step(kernel, batches, grads, motions, rule):
+def in_step(kernel, batches, grads, motions):
     """Move the pieces of a matrix (20, 30), each in a thread of its own, as ranks do."""
     meet, mixtures = threading.Barrier(len(batches)), [None] * len(batches)
 
@@ -164,7 +164,7 @@ def in_step(kernel, batches, grads, motions, rule):
         def turned(number, mixture):
             mixtures[rank] = mixture
             meet.wait(timeout=60)
-            whole = rule.direction(torch.cat(mixtures, dim=1), (20, 30))
+            whole = kernel.direction(torch.cat(mixtures, dim=1), (20, 30))
             meet.wait(timeout=60)  # nobody goes on while a mixture is read
             return whole.split([x.shape[1] for x in mixtures], dim=1)[rank].contiguous()
 

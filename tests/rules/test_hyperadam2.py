@@ -22,7 +22,7 @@ def rule2(seed=0, scale=0.3, **options):
 def turned(d):
     """The orthogonal direction of a matrix, by its singular values, block by block."""
     rows, columns = d.shape
-    count = -(-rows // 64) if min(rows, columns) > 64 else 1
+    count = -(-rows // 32) if min(rows, columns) > 32 else 1
     each = -(-rows // count)
     blocks = []
     for block in (d[i : i + each] for i in range(0, rows, each)):

@@ -53,7 +53,6 @@ class TensorKernel(Kernel):
         totals = self.move(batch, motions)
         self.remember(batch, totals if share is None else share(totals))
 
-    @torch.no_grad()
     def move(self, batch: Any, motions: Sequence[Motion], gather: Gather | None = None) -> Tensor:
         """Move the parameters and their state, and return sums over the coordinates of each part,
         ``(parts, runs, columns)`` in float64: those of w², g², each m², each v.
@@ -64,12 +63,13 @@ class TensorKernel(Kernel):
         totals = torch.zeros(size, dtype=torch.float64, device=self.device)
         for here in batch.rounds:
             sizes = self.mix(batch, motions, here, totals)
-            directions = self._directions(batch, here, gather)
-            if any(d is not None for d in directions):
+            if here.whole or here.shards:
+                directions = self._directions(batch, here, gather)
                 self.turn(batch, motions, here, directions, sizes, totals)
         batch.grads = ()
         return totals
 
+    @torch.no_grad()
     def mix(self, batch: Any, motions: Sequence[Motion], here: Round, totals: Tensor) -> Tensor:
         """The pass over all coordinates of a round. It moves what is not turned, leaves the rest in
         the round's mixtures, and fills ``totals``. Returns what directions are to be multiplied by,
@@ -94,6 +94,7 @@ class TensorKernel(Kernel):
         sizes = lrs * controls.size.expand(len(motions), batch.runs)
         return sizes[here.first : here.last]
 
+    @torch.no_grad()
     def turn(
         self,
         batch: Any,
@@ -111,12 +112,13 @@ class TensorKernel(Kernel):
                 w = batch.parts[number].param
                 totals[number, :, 0] += _moved(w, step, motions[number])
 
+    @torch.no_grad()
     def _directions(self, batch: Any, here: Round, gather: Gather | None) -> list[Tensor | None]:
         """The directions of a round's matrices, from their mixtures."""
         directions: list[Tensor | None] = [None] * (here.last - here.first)
         with self.full_precision():
             for shape, numbers, mixture in here.whole:
-                made = self.rule.direction(mixture, shape).split(batch.runs)
+                made = self.direction(mixture, shape).split(batch.runs)
                 for number, direction in zip(numbers, made, strict=True):
                     directions[number - here.first] = direction
             for number in here.shards:
@@ -130,6 +132,10 @@ class TensorKernel(Kernel):
                 assert own is not None
                 directions[number - here.first] = gather(number, own)
         return directions
+
+    def direction(self, mixture: Tensor, shape: Sequence[int]) -> Tensor:
+        """The rule's direction, from the mixtures ``(runs, n)`` of whole tensors of this shape."""
+        return self.rule.direction(mixture, shape)
 
     def _lay_out(self, batch: Any) -> None:
         batch.rounds = lay_out(self.rule, batch.parts, batch.runs, self.dtype, self.device)

@@ -197,7 +197,7 @@ class Plan:
 
         def gather(number: int, mixture: Tensor) -> Tensor:
             p = self.params[share.members[number]]
-            return turned_shard(p, mixture, share.kernel.rule)
+            return turned_shard(p, mixture, share.kernel)
 
         return gather
 

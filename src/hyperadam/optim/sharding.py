@@ -61,9 +61,9 @@ def local_rows(p: Any, saved: Any) -> Tensor:
     return local(saved.redistribute(p.device_mesh, _row_placements(p)))
 
 
-def turned_shard(p: Any, mixture: Tensor, rule: Any) -> Tensor:
+def turned_shard(p: Any, mixture: Tensor, turn: Any) -> Tensor:
     """This rank's share ``(1, n)`` of the direction of ``p``, a matrix, given its share of the
-    mixture. Ranks gather the whole one, and all of them turn it."""
+    mixture. Ranks gather the whole one, and all of them ``turn`` it: a rule or its kernel."""
     from torch.distributed.tensor import DTensor, Replicate
 
     shape = torch.Size(p.shape)
@@ -72,7 +72,7 @@ def turned_shard(p: Any, mixture: Tensor, rule: Any) -> Tensor:
     split = DTensor.from_local(
         here, mesh, p.placements, run_check=False, shape=shape, stride=stride
     )
-    made = rule.direction(split.full_tensor().reshape(1, -1), shape).view(shape)
+    made = turn.direction(split.full_tensor().reshape(1, -1), shape).view(shape)
     whole = DTensor.from_local(made, mesh, [Replicate()] * mesh.ndim, run_check=False)
     return local(whole.redistribute(mesh, p.placements)).reshape(1, -1)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -27,6 +28,7 @@ def extremes(x: Tensor) -> tuple[float, float]:
     return low, high
 
 
+@cache
 def largest_gradient(dtype: torch.dtype) -> float:
     """The largest entry of a gradient that a step in ``dtype`` takes.
 

@@ -14,7 +14,7 @@ from hyperadam.rules.pace import fan_in
 
 #: Larger matrices are cut into blocks of at most so many rows: the cost a coordinate then stays
 #: the same, however wide a layer is.
-BLOCK = 64
+BLOCK = 32
 #: The polynomial ``a x + b x³ + c x⁵`` that brings singular values towards 1, and how often. It is
 #: that of Jordan's Muon, which takes five rounds from a looser bound on the largest one.
 POLYNOMIAL = (3.4445, -4.7750, 2.0315)

@@ -1,247 +1,202 @@
-// HyperAdam2's entry points: a TensorCell for each tensor and run, then one pass over its coordinates.
-#include <array>
-
-#include "numbers.h"
-
-namespace {
-
-// What the kernel is built for; other sizes are left to torch.
-constexpr int BETAS = 4, SLOW = 3, GAMMAS = 2, J = BETAS * GAMMAS, FEATURES = 15, HIDDEN = 24, INPUTS = BETAS + 1, UNITS = 8;
-constexpr int MEMORY = 3 + SLOW + GAMMAS, TOTALS = MEMORY - 1;
-constexpr double TINY = 1e-24, USUAL_RMS = 0.1, WIDE = 64, SMALL = 20, LARGEST_LOG_STEP = 2.5, LARGEST_FEATURE = 3;
-constexpr double SHORT = 100, UNKNOWN = 1000;  // steps of a training
-constexpr double REFERENCE = (1 + 0.9) / (1 - 0.9);  // (1 + beta) / (1 - beta) of Adam's beta
-
-// The meta-parameters in the order in which they lie, row-major.
-struct Weights {
-  float theta_1[HIDDEN][FEATURES], b_1[HIDDEN], theta_a[HIDDEN], theta_rho[J][HIDDEN], log_step, rho[J];
-  float theta_3[UNITS][INPUTS], b_3[UNITS], theta_4[J][UNITS];
-};
-
-}  // namespace
-
-extern "C" {
-
-// Decay rates, and weights: one set for all runs (stride 0) or one for each, `stride` floats apart.
-struct Rule2 {
-  double betas[SLOW], gammas[GAMMAS];
-  const float* weights;
-  int64_t stride;
-};
-
-// One tensor, for each run: grad and param [runs][n], m [runs][3][n], v [runs][2][n], memory [runs][8]. `whole`, `fan_in` and
-// `rank` are of the whole tensor, of which this may be a piece.
-struct Part2 {
-  Numbers grad, param;
-  void *m, *v;
-  int64_t state_bfloat16;
-  float* memory;
-  int64_t whole, fan_in, rank;
-};
-
-// How a tensor moves: param -= lr * (size * d + decay * param), at a step, from 1, of a total (0: unknown).
-struct Motion2 {
-  double lr, decay, seed, step, total;
-};
-}
+// HyperAdam2's entry points: a TensorCell for each tensor and run, then one pass over its coordinates, and for a matrix its turn.
+#include "coordinates.h"
+#include "orthogonal.h"
 
 namespace {
 
-// How far the networks move a candidate's weight: in units in which all count alike where the gradient is noise.
-double reach(const Rule2& rule, int j) {
-  const int i = j % BETAS;
-  const double beta = i ? rule.betas[i - 1] : 0;
-  return std::sqrt((1 + beta) / (1 - beta) / REFERENCE);
-}
-
-// What all coordinates of a tensor share in a step.
-struct Control {
-  float lr_size, lr_decay, rho[J], keep[SLOW], take[SLOW], keep2[GAMMAS], take2[GAMMAS], beta_hat[SLOW], gamma_hat[GAMMAS];
-};
-
-double correction(double decay, double step) { return 1 - std::pow(decay, step); }
-
-// The TensorCell: what a tensor remembers of the last step, and the time, to the step's size and the candidates' weights.
-Control tensor_cell(const Rule2& rule, const Weights& w, const Part2& part, const float* memory, const Motion2& motion) {
-  const double step = motion.step, total = motion.total, before = std::max(step - 1, 1.0), known = total > 0;
-  const double start = memory[0], w2 = memory[1], fan_in = (double)part.fan_in;
-  const double floor = USUAL_RMS * std::min(1.0, std::sqrt(WIDE / fan_in)), least = start > 0 ? floor / SMALL : floor;
-  const double* gammas = rule.gammas;
-  auto bounded = [](double x) { return std::min(std::max(x, -LARGEST_FEATURE), LARGEST_FEATURE); };
-  auto second = [&](int k) { return memory[3 + SLOW + k] / correction(gammas[k], before) + TINY; };
-  const double first = second(0), last = second(GAMMAS - 1);
-  double f[FEATURES] = {
-      std::log(std::max(start, 0.01)) / 3,
-      std::log(std::max(std::sqrt(w2), least) / std::max(start, least)) / 2,
-      std::log(std::max((double)part.whole, 1.0)) / 5 - 1,
-      double(part.rank <= 1),
-      double(part.rank > 2),
-      std::log(fan_in) / 4 - 1,
-      known * (2 * std::min(step / std::max(total, 1.0), 1.0) - 1),
-      std::log(step) / 4 - 1,
-      known * (std::log(std::max(total, 1.0)) / 4 - 1),
-      known,
-  };
-  for (int i = 0; i < BETAS; i++) {
-    const double hat = i ? correction(rule.betas[i - 1], before) : 1;
-    f[10 + i] = bounded(std::log((memory[2 + i] / (hat * hat) + TINY) / last) / 3);
-  }
-  f[10 + BETAS] = bounded(std::log(first / last));
-
-  double h[HIDDEN];
-  for (int i = 0; i < HIDDEN; i++) {
-    h[i] = w.b_1[i];
-    for (int k = 0; k < FEATURES; k++) h[i] += w.theta_1[i][k] * f[k];
-    h[i] = std::tanh(h[i]);
-  }
-  auto unit = [&h](const float* theta) {
-    double z = 0;
-    for (int i = 0; i < HIDDEN; i++) z += theta[i] * h[i];
-    return std::tanh(z);
-  };
-  Control c;
-  const double width = part.rank > 1 ? std::pow(WIDE / fan_in, 0.25) : 1, horizon = std::pow(SHORT / (known ? total : UNKNOWN), 0.3);
-  const double counted = part.rank > 1 ? std::max(start, least) : std::sqrt(std::max(start, floor) * floor);
-  const double size = width * horizon * std::exp(w.log_step + LARGEST_LOG_STEP * unit(w.theta_a)) * counted / USUAL_RMS;
-  c.lr_size = (float)(motion.lr * size);
-  c.lr_decay = (float)(motion.lr * motion.decay);
-  for (int j = 0; j < J; j++) c.rho[j] = (float)(w.rho[j] + reach(rule, j) * unit(w.theta_rho[j]));
-  for (int i = 0; i < SLOW; i++) {
-    c.keep[i] = (float)rule.betas[i];
-    c.take[i] = (float)(1 - rule.betas[i]);
-    c.beta_hat[i] = (float)(1 / correction(rule.betas[i], step));
-  }
-  for (int k = 0; k < GAMMAS; k++) {
-    c.keep2[k] = (float)gammas[k];
-    c.take2[k] = (float)(1 - gammas[k]);
-    c.gamma_hat[k] = (float)(1 / correction(gammas[k], step));
-  }
-  return c;
-}
-
-// Where the numbers of a block lie, each row contiguous.
-struct Rows2 {
-  float *g, *w, *m[SLOW], *v[GAMMAS];
-  float* mixture = nullptr;  // where the mixture goes if the tensor is not moved yet
-};
-
-// Sums over coordinates: of w², g², each m², each v.
-typedef std::array<vf, TOTALS> Totals;
-
-// Vectors that go through the networks side by side: a weight is read once for all, and while one waits, others go on.
-constexpr int SIDE = 4;
-
-// What the networks need of them: first moments with their bias corrected, one over the roots of the second ones, and what
-// the weight field sees.
-struct Seen {
-  vf m[BETAS][SIDE], r[GAMMAS][SIDE], x[INPUTS][SIDE];
-};
-
-// The moments of one vector, the one at lane `l`, which is number `s` of those side by side.
-static INLINE void update_moments(const Control& c, const Rows2& at, int l, int s, Seen& seen, Totals& totals) {
-  const vf g = load(at.g + l);
-  vf m[BETAS], v[GAMMAS], r[GAMMAS];
-  m[0] = g;
-  totals[1] += g * g;
-  for (int i = 0; i < SLOW; i++) {
-    const vf x = load(at.m[i] + l) * c.keep[i] + g * c.take[i];
-    store(at.m[i] + l, x);
-    totals[2 + i] += x * x;
-    m[1 + i] = x * c.beta_hat[i];
-  }
-  for (int k = 0; k < GAMMAS; k++) {
-    const vf x = load(at.v[k] + l) * c.keep2[k] + g * g * c.take2[k];
-    store(at.v[k] + l, x);
-    totals[2 + SLOW + k] += x;
-    v[k] = x * c.gamma_hat[k];
-    seen.r[k][s] = r[k] = 1.f / vsqrt(v[k] + (float)TINY);
-  }
-  vf sum = splat(0.f), squares = splat(1.f), u[BETAS];
-  for (int i = 0; i < BETAS; i++) {
-    seen.m[i][s] = m[i];
-    u[i] = m[i] * r[GAMMAS - 1];
-    sum += u[i];
-    squares += u[i] * u[i];
-  }
-  const vf share = sum / squares;
-  for (int i = 0; i < BETAS; i++) seen.x[i][s] = u[i] * share;
-  seen.x[BETAS][s] = v[0] / (v[0] + v[GAMMAS - 1] + (float)TINY) - 0.5f;
-}
-
-// SIDE vectors of coordinates from lane `l` on: moments, fields, move.
-static INLINE void step_lanes(const Control& c, const Weights& weights, const Rows2& at, int l, Totals& totals) {
-  Seen seen;
-#pragma GCC unroll 4  // else what is seen goes through memory
-  for (int s = 0; s < SIDE; s++) update_moments(c, at, l + s * V, s, seen, totals);
-  vf h[UNITS][SIDE];
-  for (int unit = 0; unit < UNITS; unit++) {
-    for (int s = 0; s < SIDE; s++) h[unit][s] = splat(weights.b_3[unit]);
-    for (int i = 0; i < INPUTS; i++)
-      for (int s = 0; s < SIDE; s++) h[unit][s] += seen.x[i][s] * weights.theta_3[unit][i];
-    for (int s = 0; s < SIDE; s++) h[unit][s] = vmax(h[unit][s], splat(0.f));
-  }
-  vf d[SIDE] = {};
-  for (int k = 0; k < GAMMAS; k++) {
-    vf sum[SIDE] = {};
-    for (int i = 0; i < BETAS; i++) {
-      const int j = k * BETAS + i;
-      vf rho[SIDE];
-      for (int s = 0; s < SIDE; s++) rho[s] = splat(c.rho[j]);
-      for (int unit = 0; unit < UNITS; unit++)
-        for (int s = 0; s < SIDE; s++) rho[s] += h[unit][s] * weights.theta_4[j][unit];
-      for (int s = 0; s < SIDE; s++) sum[s] += rho[s] * seen.m[i][s];
-    }
-    for (int s = 0; s < SIDE; s++) d[s] += sum[s] * seen.r[k][s];
-  }
-  if (at.mixture) {
-    for (int s = 0; s < SIDE; s++) store(at.mixture + l + s * V, d[s]);
-    return;
-  }
-  for (int s = 0; s < SIDE; s++) {
-    float* here = at.w + l + s * V;
-    const vf w = load(here), moved = w - (d[s] * c.lr_size + w * c.lr_decay);
-    store(here, moved);
-    totals[0] += moved * moved;
-  }
-}
-
-// A block's numbers as floats: where they lie if they are whole blocks of floats, else a copy with zeros behind it.
-class Window2 {
+// Moves stretches of a parameter: param -= size * direction + decay * param.
+class Mover {
  public:
-  Rows2 open(const Part2& part, int64_t run, int64_t first, int lanes) {
-    const bool whole = lanes == B, state = whole && !part.state_bfloat16;
-    Rows2 at;
-    each(part, run, first, at, [&](int k, float*& row, const void* data, bool bfloat16, int64_t where) {
-      const bool in_place = whole && !bfloat16 && (k < 2 || state);
-      row = in_place ? (float*)data + where : copies[k];
-      if (!in_place) load_lanes(row, data, bfloat16, where, lanes);
-    });
-    return at;
-  }
+  Mover(const Numbers& param, int64_t run, double size, double decay) : param(param), begin(run * param.n), size((float)size), decay((float)decay) {}
 
-  void close(const Part2& part, int64_t run, int64_t first, int lanes, Rows2& at, uint32_t seed) {
-    uint32_t stream = noise(seed, (uint32_t)run);
-    each(part, run, first, at, [&](int k, float*& row, void* data, bool bfloat16, int64_t where) {
-      if (k > 1) stream += 0x6c62272eu;
-      if (k == 0 || row != copies[k]) return;
-      if (k == 1 || !bfloat16) return store_lanes(row, data, bfloat16, where, lanes);
-      uint16_t* to = (uint16_t*)data + where;
-      for (int l = 0; l < lanes; l++) to[l] = to_bfloat16(row[l], noise(stream, (uint32_t)(where + l)));
-    });
+  // `count` coordinates from `first` on; returns the sum of their squares.
+  double operator()(int64_t first, int64_t count, const float* direction) const {
+    vf sum = {};
+    for (int64_t i = 0; i < count; i += B) {
+      const int lanes = (int)std::min<int64_t>(B, count - i);
+      const int64_t at = begin + first + i;
+      alignas(64) float copy[B], last[B];
+      const float* d = direction + i;
+      if (lanes < B) load_lanes(last, d, lanes), d = last;
+      if (lanes == B && !param.bfloat16) {
+        move((float*)param.data + at, d, sum);
+      } else {
+        load_lanes(copy, param.data, param.bfloat16, at, lanes);
+        move(copy, d, sum);
+        store_lanes(copy, param.data, param.bfloat16, at, lanes);
+      }
+    }
+    double total = 0;
+    for (int l = 0; l < V; l++) total += sum[l];
+    return total;
   }
 
  private:
-  // Call work(number, row, data, whether it is bfloat16, where its numbers begin) for every row of a block.
-  template <class Work>
-  static void each(const Part2& part, int64_t run, int64_t first, Rows2& at, Work work) {
-    const int64_t n = part.grad.n;
-    work(0, at.g, part.grad.data, part.grad.bfloat16, run * n + first);
-    work(1, at.w, part.param.data, part.param.bfloat16, run * n + first);
-    for (int i = 0; i < SLOW; i++) work(2 + i, at.m[i], part.m, part.state_bfloat16, (run * SLOW + i) * n + first);
-    for (int k = 0; k < GAMMAS; k++) work(2 + SLOW + k, at.v[k], part.v, part.state_bfloat16, (run * GAMMAS + k) * n + first);
+  INLINE void move(float* w, const float* d, vf& sum) const {
+    for (int l = 0; l < B; l += V) {
+      const vf before = load(w + l), moved = before - (load(d + l) * size + before * decay);
+      store(w + l, moved);
+      sum += moved * moved;
+    }
   }
 
-  alignas(64) float copies[2 + SLOW + GAMMAS][B];
+  const Numbers& param;
+  const int64_t begin;
+  const float size, decay;
+};
+
+// What a thread works on at a time: coordinates of a part, which may be a block of one of its matrices that is turned.
+struct Work2 : Item {
+  Work2(const Item& item) : Item(item) {}
+  int64_t matrix = -1, rows = 0;
+};
+
+// A matrix that is turned, and what is known of its blocks.
+struct Turned {
+  Cut cut;
+  std::vector<float> matrices;
+  std::vector<Whitening> blocks;
+  double scale = 0;
+
+  // Its blocks' matrices are kept until the scale is known; that of a single one is used at once.
+  explicit Turned(const Cut& cut) : cut(cut), matrices(cut.blocks > 1 ? cut.blocks * EDGE * EDGE : 0), blocks(cut.blocks) {}
+
+  void add(int64_t block, const float* x, int64_t rows, float* matrix) {
+    blocks[block] = whitening_of(x, rows, cut.columns, cut.blocks > 1 ? &matrices[block * EDGE * EDGE] : matrix);
+  }
+
+  void finish() {
+    double squares = 0;
+    for (const Whitening& block : blocks) squares += block.squares;
+    scale = direction_scale(squares, cut.rows * cut.columns);
+  }
+
+  // Move a block's coordinates; returns the sum of their squares.
+  double move(int64_t block, const float* x, int64_t rows, const Part2& part, int64_t run, const Control& control) const {
+    const Whitening& by = blocks[block];
+    const Mover mover(part.param, run, control.lr_size * scale / std::sqrt(by.bound), control.lr_decay);
+    double total = 0;
+    multiplied(x, rows, cut.columns, by.matrix, [&](int64_t first, int64_t count, const float* made) {
+      total += mover(block * cut.each * cut.columns + first, count, made);
+    });
+    return total;
+  }
+};
+
+// A step of all parts, as its threads share it.
+struct Step2 {
+  const Rule2& rule;
+  int64_t runs;
+  const Part2* parts;
+  const Motion2* motions;
+  float* const* mixtures;
+  std::vector<Control> controls;
+  std::vector<Work2> works;
+  std::vector<Turned> turned;
+  std::vector<std::array<double, TOTALS>> partial;
+  std::vector<char> fields;  // whether the weight field of a run is not zero everywhere
+
+  Step2(const Rule2& rule, int64_t runs, int64_t count, const Part2* parts, const Motion2* motions, float* const* mixtures)
+      : rule(rule), runs(runs), parts(parts), motions(motions), mixtures(mixtures), fields(runs) {
+    std::vector<Item> items;
+    for (int64_t run = 0; run < runs; run++) {
+      const Weights& w = weights(run);
+      for (int j = 0; j < J; j++)
+        for (float theta : w.theta_4[j]) fields[run] |= theta != 0;
+    }
+    for (int64_t p = 0; p < count; p++) {
+      for (int64_t run = 0; run < runs; run++)
+        controls.push_back(tensor_cell(rule, weights(run), parts[p], parts[p].memory + run * MEMORY, motions[p]));
+      if (mixtures[p] && parts[p].whole == parts[p].grad.n) {
+        add_blocks(p);
+      } else {
+        items.clear();
+        add_items(items, p, runs, parts[p].grad.n, BLOCKS_EACH);
+        works.insert(works.end(), items.begin(), items.end());
+      }
+    }
+    partial.resize(works.size());
+  }
+
+  // One or several works for each run of a matrix that lies here as a whole.
+  void add_blocks(int64_t p) {
+    const Part2& part = parts[p];
+    const Cut cut(part.whole / part.fan_in, part.fan_in);
+    for (int64_t run = 0; run < runs; run++) {
+      for (int64_t first = 0; first < cut.rows; first += cut.each) {
+        const int64_t rows = std::min(cut.each, cut.rows - first);
+        Work2 work(Item{p, run, first * cut.columns, (first + rows) * cut.columns});
+        work.matrix = (int64_t)turned.size();
+        work.rows = rows;
+        works.push_back(work);
+      }
+      turned.emplace_back(cut);
+    }
+  }
+
+  const Weights& weights(int64_t run) const { return *(const Weights*)(rule.weights + run * rule.stride); }
+
+  const Control& control(const Item& item) const { return controls[item.part * runs + item.run]; }
+
+  const float* mixture(const Item& item) const { return mixtures[item.part] + item.run * parts[item.part].grad.n + item.first; }
+
+  // Moments and mixtures; moves what is not turned, and matrices of one block.
+  void mix(size_t index) {
+    const Work2& work = works[index];
+    if (fields[work.run])
+      mix_coordinates<true>(work, partial[index]);
+    else
+      mix_coordinates<false>(work, partial[index]);
+    if (work.matrix < 0) return;
+    Turned& matrix = turned[work.matrix];
+    alignas(64) Square own;
+    matrix.add(block(work), mixture(work), work.rows, own);
+    if (matrix.cut.blocks > 1) return;
+    matrix.finish();
+    turn(index);
+  }
+
+  // Moves a block of a matrix, all of whose blocks are known.
+  void turn(size_t index) {
+    const Work2& work = works[index];
+    partial[index][0] = turned[work.matrix].move(block(work), mixture(work), work.rows, parts[work.part], work.run, control(work));
+  }
+
+  bool turns_later(size_t index) const { return works[index].matrix >= 0 && turned[works[index].matrix].cut.blocks > 1; }
+
+ private:
+  int64_t block(const Work2& work) const {
+    const Cut& cut = turned[work.matrix].cut;
+    return work.first / (cut.each * cut.columns);
+  }
+
+  template <bool field>
+  void mix_coordinates(const Work2& work, std::array<double, TOTALS>& totals) const {
+    const Part2& part = parts[work.part];
+    Weights own;  // a copy, that stores cannot reach
+    if (field) {
+      own = weights(work.run);
+      for (int j = 0; j < J; j++)
+        for (float& theta : own.theta_4[j]) theta *= (float)reach(rule, j);
+    }
+    const Control here = control(work);
+    float* const to = mixtures[work.part] ? mixtures[work.part] + work.run * part.grad.n : nullptr;
+    alignas(64) float block[B];
+    Window2 window;
+    for (int64_t start = work.first; start < work.last; start += BLOCKS_EACH * B) {
+      Totals sums = {};  // of so many that float is enough
+      const Item some{work.part, work.run, start, std::min(work.last, start + BLOCKS_EACH * B)};
+      some.for_each_block([&](int64_t i, int lanes) {
+        Rows2 at = window.open(part, work.run, i, lanes, !to);
+        if (to) at.mixture = lanes == B ? to + i : block;
+        for (int l = 0; l < B; l += SIDE * V) step_lanes<field>(here, own, at, l, sums);
+        if (to && lanes < B) memcpy(to + i, block, lanes * sizeof(float));
+        window.close(part, work.run, i, lanes, at, (uint32_t)motions[work.part].seed);
+      });
+      for (int k = 0; k < TOTALS; k++)
+        for (int l = 0; l < V; l++) totals[k] += sums[k][l];
+    }
+  }
 };
 
 }  // namespace
@@ -253,48 +208,30 @@ void hyperadam_largest2(int64_t runs, int64_t count, const Part2* parts, float* 
   for (int64_t p = 0; p < count; p++) out[p] = largest(parts[p].grad.data, parts[p].grad.bfloat16, runs * parts[p].grad.n);
 }
 
-// One step of all parts. `totals` [count][runs][7] are then the sums over their coordinates. A part with an entry in `mixtures`
-// is not moved: its mixture of Adams goes there, [runs][n]. What it is to be multiplied by goes to `sizes` [count][runs].
+// One step of all parts. `totals` [count][runs][7] are then the sums over their coordinates. A part with an entry in `mixtures` is
+// a matrix that is turned, or a piece of one: its mixture of Adams goes there, [runs][n]. A piece is not moved. What its
+// direction is to be multiplied by goes to `sizes` [count][runs].
 void hyperadam_step2(const Rule2* rule, int32_t threads, int64_t runs, int64_t count, const Part2* parts, const Motion2* motions,
                      float* const* mixtures, double* sizes, double* totals) {
-  std::vector<Item> items;
-  for (int64_t p = 0; p < count; p++) add_items(items, p, runs, parts[p].grad.n, BLOCKS_EACH);
-  std::vector<Control> controls(count * runs);
-  auto weights_of = [&](int64_t run) -> const Weights& { return *(const Weights*)(rule->weights + run * rule->stride); };
-  for (int64_t p = 0; p < count; p++)
-    for (int64_t run = 0; run < runs; run++)
-      controls[p * runs + run] = tensor_cell(*rule, weights_of(run), parts[p], parts[p].memory + run * MEMORY, motions[p]);
-  for (int64_t i = 0; i < count * runs; i++) sizes[i] = controls[i].lr_size;
-  std::vector<std::array<double, TOTALS>> partial(items.size());
+  Step2 step(*rule, runs, count, parts, motions, mixtures);
 #pragma omp parallel num_threads(threads)
   {
     FlushSubnormals flush;
-    Window2 window;
 #pragma omp for schedule(dynamic)
-    for (size_t index = 0; index < items.size(); index++) {
-      const Item& item = items[index];
-      const Part2& part = parts[item.part];
-      Weights weights = weights_of(item.run);  // a copy of its own, that stores cannot reach
-      for (int j = 0; j < J; j++)
-        for (float& theta : weights.theta_4[j]) theta *= (float)reach(*rule, j);
-      const Control control = controls[item.part * runs + item.run];
-      float* const mixture = mixtures[item.part];
-      alignas(64) float block[B];
-      Totals sums = {};
-      item.for_each_block([&](int64_t i, int lanes) {
-        Rows2 at = window.open(part, item.run, i, lanes);
-        if (mixture) at.mixture = block;
-        for (int l = 0; l < B; l += SIDE * V) step_lanes(control, weights, at, l, sums);
-        if (mixture) memcpy(mixture + item.run * part.grad.n + i, block, lanes * sizeof(float));
-        window.close(part, item.run, i, lanes, at, (uint32_t)motions[item.part].seed);
-      });
-      for (int k = 0; k < TOTALS; k++)
-        for (int l = 0; l < V; l++) partial[index][k] += sums[k][l];
-    }
+    for (size_t index = 0; index < step.works.size(); index++) step.mix(index);
+#pragma omp single
+    for (Turned& matrix : step.turned)
+      if (matrix.cut.blocks > 1) matrix.finish();
+#pragma omp for schedule(dynamic)
+    for (size_t index = 0; index < step.works.size(); index++)
+      if (step.turns_later(index)) step.turn(index);
   }
+  for (int64_t i = 0; i < count * runs; i++) sizes[i] = step.controls[i].lr_size;
   std::fill(totals, totals + count * runs * TOTALS, 0.0);
-  for (size_t index = 0; index < items.size(); index++)
-    for (int k = 0; k < TOTALS; k++) totals[(items[index].part * runs + items[index].run) * TOTALS + k] += partial[index][k];
+  for (size_t index = 0; index < step.works.size(); index++) {
+    const Item& item = step.works[index];
+    for (int k = 0; k < TOTALS; k++) totals[(item.part * runs + item.run) * TOTALS + k] += step.partial[index][k];
+  }
 }
 
 // Move the parts that have a direction, [runs][n]: param -= size * direction + lr * decay * param. The sums of their squares go
@@ -311,23 +248,36 @@ void hyperadam_turn2(int32_t threads, int64_t runs, int64_t count, const Part2* 
     const Item& item = items[index];
     const Numbers& param = parts[item.part].param;
     const Motion2& motion = motions[item.part];
-    const float size = (float)sizes[item.part * runs + item.run], decay = (float)(motion.lr * motion.decay);
-    alignas(64) float w[B], d[B];
-    vf sum = splat(0.f);
-    item.for_each_block([&](int64_t i, int lanes) {
-      const int64_t first = item.run * param.n + i;
-      load_lanes(w, param.data, param.bfloat16, first, lanes);
-      load_lanes(d, directions[item.part] + first, lanes);
-      for (int l = 0; l < B; l += V) {
-        const vf before = load(w + l), moved = before - (load(d + l) * size + before * decay);
-        store(w + l, moved);
-        sum += moved * moved;
-      }
-      store_lanes(w, param.data, param.bfloat16, first, lanes);
-    });
-    for (int l = 0; l < V; l++) partial[index] += sum[l];
+    const Mover move(param, item.run, sizes[item.part * runs + item.run], motion.lr * motion.decay);
+    partial[index] = move(item.first, item.last - item.first, directions[item.part] + item.run * param.n + item.first);
   }
   for (size_t index = 0; index < items.size(); index++) totals[(items[index].part * runs + items[index].run) * TOTALS] += partial[index];
+}
+
+// The directions [runs][rows * columns] of whole matrices, given their mixtures.
+void hyperadam_direction2(int64_t runs, int64_t rows, int64_t columns, const float* mixtures, float* directions) {
+  FlushSubnormals flush;
+  const int64_t n = rows * columns;
+  for (int64_t run = 0; run < runs; run++) {
+    Turned matrix(Cut(rows, columns));
+    const Cut& cut = matrix.cut;
+    alignas(64) Square own;
+    auto each = [&](auto work) {
+      for (int64_t block = 0; block < cut.blocks; block++) {
+        const int64_t first = block * cut.each, at = run * n + first * columns;
+        work(block, std::min(cut.each, rows - first), at);
+      }
+    };
+    each([&](int64_t block, int64_t height, int64_t at) { matrix.add(block, mixtures + at, height, own); });
+    matrix.finish();
+    each([&](int64_t block, int64_t height, int64_t at) {
+      const Whitening& by = matrix.blocks[block];
+      const float scale = (float)(matrix.scale / std::sqrt(by.bound));
+      multiplied(mixtures + at, height, columns, by.matrix, [&](int64_t first, int64_t count, const float* made) {
+        for (int64_t i = 0; i < count; i++) directions[at + first + i] = made[i] * scale;
+      });
+    });
+  }
 }
 
 // The means that a tensor remembers, from the sums over all its coordinates. What overflows stays finite.

@@ -42,7 +42,7 @@ class NativeTensorKernel(TableKernel, TensorKernel):
     def __init__(
         self, rule: HyperAdam2Rule, name: str, state_dtype: torch.dtype | None = None
     ) -> None:
-        super().__init__(rule, name, state_dtype, ("step2", "turn2", "remember2"))
+        super().__init__(rule, name, state_dtype, ("step2", "turn2", "direction2", "remember2"))
         self._flat: Tensor
         self._rule: _Rule
 
@@ -64,10 +64,45 @@ class NativeTensorKernel(TableKernel, TensorKernel):
         whole = math.prod(shape), fan_in(shape), len(shape)
         return [*self._begin_row(part, runs), memory.data_ptr(), *whole]
 
+    def _lay_out(self, batch: Any) -> None:
+        super()._lay_out(batch)
+        # C turns whole matrices as it steps: torch has none to turn
+        batch.rounds = [here._replace(whole=[]) for here in batch.rounds]
+        #: By a round's first part, what goes down at every step: its parts, where their mixtures
+        #: go, and where C puts the sizes of their steps.
+        batch.calls = {
+            here.first: (
+                batch.span(here.first, here.last, self.row),
+                _pointers(here.mixtures),
+                torch.empty(here.last - here.first, batch.runs, dtype=torch.float64),
+            )
+            for here in batch.rounds
+        }
+
+    def direction(self, mixture: Tensor, shape: Sequence[int]) -> Tensor:
+        if not self.rule.turns(shape):
+            return mixture
+        mixture = mixture.contiguous()
+        made = torch.empty_like(mixture)
+        sizes = mixture.shape[0], shape[0], fan_in(shape)
+        self._functions["direction2"](
+            *map(ctypes.c_int64, sizes), tensor_address(mixture), tensor_address(made)
+        )
+        return made
+
     def mix(self, batch: Any, motions: Sequence[Motion], here: Round, totals: Tensor) -> Tensor:
         self._pack(batch.runs)
-        sizes = torch.empty(here.last - here.first, batch.runs, dtype=torch.float64)
-        self._call("step2", batch, motions, here, here.mixtures, sizes, totals)
+        span, mixtures, sizes = batch.calls[here.first]
+        table = _table(motions, here)
+        self._functions["step2"](
+            ctypes.byref(self._rule),
+            ctypes.c_int32(threads(batch.coordinates, GRAIN)),
+            *span,
+            address(table),
+            address(mixtures),
+            tensor_address(sizes),
+            tensor_address(totals[here.first :] if here.first else totals),
+        )
         return sizes
 
     def turn(
@@ -79,27 +114,10 @@ class NativeTensorKernel(TableKernel, TensorKernel):
         sizes: Tensor,
         totals: Tensor,
     ) -> None:
-        self._call("turn2", batch, motions, here, directions, sizes, totals)
-
-    def _call(
-        self,
-        function: str,
-        batch: Any,
-        motions: Sequence[Motion],
-        here: Round,
-        matrices: Sequence[Tensor | None],
-        sizes: Tensor,
-        totals: Tensor,
-    ) -> None:
-        """Call C with the parts of a round; ``matrices`` are mixtures or directions."""
-        table = array("d", chain.from_iterable(motions[here.first : here.last]))
-        pointers = array("q", [0 if x is None else x.data_ptr() for x in matrices])
-        count = ctypes.c_int32(threads(batch.coordinates, GRAIN))
-        rule = (ctypes.byref(self._rule),) if function == "step2" else ()
-        self._functions[function](
-            *rule,
-            count,
-            *batch.span(here.first, here.last, self.row),
+        table, pointers = _table(motions, here), _pointers(directions)
+        self._functions["turn2"](
+            ctypes.c_int32(threads(batch.coordinates, GRAIN)),
+            *batch.calls[here.first][0],
             address(table),
             address(pointers),
             tensor_address(sizes),
@@ -122,3 +140,13 @@ class NativeTensorKernel(TableKernel, TensorKernel):
             self._rule = _Rule(slow, gammas, self._flat.data_ptr(), stride)
         if self._rule.stride and len(self._flat) != runs:
             raise ValueError(f"the rule has weights for {len(self._flat)} runs, expected {runs}")
+
+
+def _table(motions: Sequence[Motion], here: Round) -> array[float]:
+    """The motions of a round's parts as C reads them."""
+    return array("d", chain.from_iterable(motions[here.first : here.last]))
+
+
+def _pointers(tensors: Sequence[Tensor | None]) -> array[int]:
+    """Addresses, 0 where there is nothing."""
+    return array("q", [0 if x is None else x.data_ptr() for x in tensors])

@@ -6,6 +6,7 @@ import ctypes
 from array import array
 from collections.abc import Iterable, Sequence
 from itertools import chain
+from operator import attrgetter
 from typing import Any, ClassVar
 
 import torch
@@ -20,6 +21,8 @@ BFLOAT16 = {torch.float32: 0, torch.bfloat16: 1}
 #: ``Numbers``: how many, where, and whether they are bfloat16.
 GRAD, GRAD_BFLOAT16, PARAM = 1, 2, 4
 
+_version_of = attrgetter("_version")
+
 
 class TableBatch(Batch):
     """Parts with a row of the table each."""
@@ -27,11 +30,8 @@ class TableBatch(Batch):
     def __init__(self, parts: list[Part], runs: int, rows: Iterable[Sequence[int]]) -> None:
         super().__init__(parts, runs)
         self.table = array("q", chain.from_iterable(rows))
-
-    @property
-    def arguments(self) -> tuple[ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p]:
-        """How it goes down: the runs, the parts, the table."""
-        return self.span(0, len(self.parts), 0)
+        #: How it goes down: the runs, the parts, the table.
+        self.arguments = self.span(0, len(parts), 0)
 
     def span(
         self, first: int, last: int, row: int
@@ -97,7 +97,8 @@ class TableKernel(Kernel):
 
     def _version(self) -> tuple[Any, ...]:
         """What changes with the rule's meta-parameters."""
-        return tuple((x.data_ptr(), x._version) for x in self._parameters)
+        parameters = self._parameters
+        return *map(Tensor.data_ptr, parameters), *map(_version_of, parameters)
 
 
 def address(x: array[Any]) -> ctypes.c_void_p:

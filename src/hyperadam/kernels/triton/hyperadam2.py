@@ -68,6 +68,7 @@ class TritonTensorKernel(TensorKernel):
         self._units_key: object = None
         self._units: Tensor
 
+    @torch.no_grad()
     def mix(self, batch: Any, motions: Sequence[Motion], here: Round, totals: Tensor) -> Tensor:
         units = self._packed_units()
         if len(units) not in (1, batch.runs):
