@@ -2,9 +2,6 @@
 
 import dataclasses
 import math
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -12,11 +9,12 @@ import torch
 from hyperadam import load_rule
 from hyperadam.data.catalog import MNIST
 from hyperadam.meta import EvolutionTrainer, Settings, episodes, make_trainer, preset
+from hyperadam.meta.episodes import Training
 from hyperadam.meta.evolution import advantage
 from hyperadam.meta.validation import validation_episodes
 from hyperadam.rules import HyperAdam2Rule
+from tests.meta.trainers import finish, on_one_and_two_ranks, rule, same
 
-ROOT = Path(__file__).parents[2]
 SETTINGS = dataclasses.replace(
     preset("hyperadam2"),
     estimator="es",
@@ -37,24 +35,9 @@ SETTINGS = dataclasses.replace(
 )
 
 
-def rule():
-    return preset("hyperadam2").make_rule().requires_grad_(False)
-
-
-def finish(trainer, until=None):
-    rounds = []
-    trainer.run(
-        lambda outcome, value: rounds.append(outcome),
-        lambda: until is not None and trainer.update >= until,
-    )
-    return rounds
-
-
-def same(a, b):
-    return all(
-        torch.equal(x, y)
-        for x, y in zip(a.state_dict().values(), b.state_dict().values(), strict=True)
-    )
+def training(losses, end=None):
+    """A training with these losses, and the last of them at its end."""
+    return Training(losses, losses[-1] if end is None else end)
 
 
 # The meta-loss -----------------------------------------------------------------------------------
@@ -63,17 +46,19 @@ def same(a, b):
 def test_meta_loss_is_of_the_end_and_a_little_of_the_way():
     steps = torch.arange(100.0)
     constant, falling = torch.full((100,), 3.0), 3.0 * torch.exp(-steps / 20)
-    flat, down = episodes.meta_loss(torch.stack([constant, falling], dim=1)).tolist()
+    found = training(torch.stack([constant, falling], dim=1), torch.tensor([3.0, 0.03]))
+    flat, down = episodes.meta_loss(found).tolist()
     assert flat == pytest.approx(0, abs=1e-3)
-    end = torch.exp(-steps[-10:] / 20).double().mean() + episodes.FLOOR
     way = (torch.exp(-steps.double() / 20) + episodes.FLOOR).log().mean()
-    assert down == pytest.approx((end.log() + 0.25 * way).item(), abs=1e-6)
+    end = math.log(0.01 + episodes.FLOOR)
+    assert down == pytest.approx(end + 0.25 * way.item(), abs=1e-6)
 
 
 def test_units_do_not_matter():
     losses = torch.rand(60, 4, generator=torch.Generator().manual_seed(0)) + 0.5
     losses[0] = 1.0
-    torch.testing.assert_close(episodes.meta_loss(losses), episodes.meta_loss(1000 * losses))
+    small, large = (episodes.meta_loss(training(x)) for x in (losses, 1000 * losses))
+    torch.testing.assert_close(small, large)
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, 1e30])
@@ -81,16 +66,17 @@ def test_diverged_runs_are_the_worst_yet_finite(bad):
     losses = torch.ones(50, 3)
     losses[30:, 1] = bad
     losses[31:, 2] = 50.0
-    found = episodes.meta_loss(losses)
+    found = episodes.meta_loss(training(losses))
     assert found.isfinite().all()
     assert found.argmax() == 1
+    assert episodes.diverged(training(losses)) == 2
 
 
 def test_lost_is_lost():
     losses = torch.ones(50, 2)
     losses[10, 1] = math.nan
     losses[11:, 1] = 0.0
-    assert episodes.final_log(losses)[1].item() == pytest.approx(
+    assert episodes.final_log(training(losses))[1].item() == pytest.approx(
         math.log(episodes.CEILING), abs=1e-3
     )
 
@@ -98,7 +84,7 @@ def test_lost_is_lost():
 def test_what_reaches_zero_has_a_floor():
     losses = torch.ones(50, 2)
     losses[1:] = torch.tensor([0.0, 1e-12])
-    found = episodes.final_log(losses)
+    found = episodes.final_log(training(losses))
     assert found[0] == pytest.approx(math.log(episodes.FLOOR))
     assert found[1] == pytest.approx(math.log(episodes.FLOOR), abs=1e-6)
 
@@ -129,10 +115,11 @@ def test_a_run_among_perturbed_ones_is_the_rule_alone(known):
     several = episodes.with_weights(
         rule(), [x + 0.1 * e for x, e in zip(weights, noise, strict=True)]
     )
-    losses = episodes.train(several, episode, 4)
+    losses, end = episodes.train(several, episode, 4)
     alone = episodes.train(rule(), episode, 1)
     assert losses.shape == (episode.steps, 4)
-    torch.testing.assert_close(losses[:, :1], alone, rtol=1e-3, atol=1e-4)
+    torch.testing.assert_close(losses[:, :1], alone.losses, rtol=1e-3, atol=1e-4)
+    torch.testing.assert_close(end[:1], alone.end, rtol=1e-3, atol=1e-4)
     assert (losses[0] == losses[0, 0]).all()
     assert len(set(losses[-1].tolist())) == 4
 
@@ -140,8 +127,8 @@ def test_a_run_among_perturbed_ones_is_the_rule_alone(known):
 @pytest.mark.data
 def test_a_known_horizon_changes_the_steps():
     episode = episodes.draw(3, 1, (30, 30), 0.0, 9.0, "regression")
-    known = episodes.train(rule(), episode, 1)
-    hidden = episodes.train(rule(), episode._replace(known=False), 1)
+    known = episodes.train(rule(), episode, 1).losses
+    hidden = episodes.train(rule(), episode._replace(known=False), 1).losses
     assert torch.equal(known[0], hidden[0])
     assert not torch.equal(known[2:], hidden[2:])
 
@@ -181,14 +168,14 @@ def test_equal_runs_say_nothing():
 def test_perturbations_are_antithetic(tmp_path):
     trainer = EvolutionTrainer(SETTINGS, tmp_path)
     episode, pairs = trainer.episode(5)
-    losses, noise = trainer.perturbed(episode, pairs, 5)
+    (losses, _), noise = trainer.perturbed(episode, pairs, 5)
     assert losses.shape == (episode.steps, 2 * pairs)
     for sign, column in ((1, 1), (-1, pairs + 1)):
         weights = [
             x.detach() + sign * SETTINGS.sigma * e[1]
             for x, e in zip(trainer.rule.parameters(), noise, strict=True)
         ]
-        alone = episodes.train(episodes.with_weights(trainer.rule, weights), episode, 1)
+        alone = episodes.train(episodes.with_weights(trainer.rule, weights), episode, 1).losses
         torch.testing.assert_close(losses[:, column : column + 1], alone, rtol=1e-3, atol=1e-4)
 
 
@@ -261,36 +248,9 @@ def test_resuming_repeats_the_uninterrupted_run_bit_for_bit(tmp_path):
     assert whole.curve == resumed.curve
 
 
-WORKER = """
-import sys, torch, torch.distributed as dist
-from pathlib import Path
-sys.path.insert(0, {root!r})
-from hyperadam.meta import ranks
-from tests.meta.test_evolution import SETTINGS, EvolutionTrainer, finish
-torch.set_num_threads(1)
-ranks.join()
-trainer = EvolutionTrainer(SETTINGS, Path(sys.argv[1]))
-finish(trainer)
-if trainer.rank == 0:
-    torch.save(dict(rule=trainer.rule.state_dict(), curve=[tuple(x) for x in trainer.curve]), sys.argv[1] + "/end.pt")
-if dist.is_initialized():
-    dist.destroy_process_group()
-"""
-
-
 @pytest.mark.data
 def test_two_ranks_do_what_one_does(tmp_path):
-    script = tmp_path / "worker.py"
-    script.write_text(WORKER.format(root=str(ROOT)))
-    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    for options, out in (([], "one"), (torchrun, "two")):
-        subprocess.run(
-            [sys.executable, *options, str(script), str(tmp_path / out)],
-            check=True,
-            capture_output=True,
-            timeout=600,
-        )
-    one, two = (torch.load(tmp_path / out / "end.pt", weights_only=True) for out in ("one", "two"))
+    one, two = on_one_and_two_ranks(tmp_path, __name__)
     for name in one["rule"]:
         torch.testing.assert_close(two["rule"][name], one["rule"][name], rtol=1e-3, atol=1e-5)
     for a, b in zip(one["curve"], two["curve"], strict=True):
@@ -302,7 +262,7 @@ def test_other_rules_and_estimators_are_refused(tmp_path):
         make_trainer(Settings(rule="dm", estimator="es"), tmp_path)
     with pytest.raises(ValueError, match="EvolutionTrainer is HyperAdam2's alone, not dm's"):
         EvolutionTrainer(Settings(rule="dm"), tmp_path)
-    with pytest.raises(ValueError, match="estimator must be one of 'bptt', 'es', 'sweep', got"):
+    with pytest.raises(ValueError, match="estimator must be one of 'bptt', 'es', 'slopes', got"):
         Settings(estimator="pes")
     with pytest.raises(ValueError, match="start 'mixture' is HyperAdam2's alone, not dm's"):
         Settings(rule="dm", start="mixture").make_rule()
@@ -311,7 +271,7 @@ def test_other_rules_and_estimators_are_refused(tmp_path):
 def test_settings_that_came_later_are_left_out_unless_used():
     assert "sigma" not in Settings().as_dict()
     assert dataclasses.replace(Settings(), sigma=0.1).as_dict()["sigma"] == 0.1
-    assert preset("hyperadam2").as_dict()["estimator"] == "sweep"
+    assert preset("hyperadam2").as_dict()["estimator"] == "slopes"
 
 
 @pytest.mark.data

@@ -70,7 +70,8 @@ def directions(rule: HyperAdam2Rule) -> list[Direction]:
         found.append(Direction(f"length by {name}", {"theta_a": head, "log_step": base}))
     for beta, unit in RHO.items():
         found.append(Direction(f"weight of m({beta:g})", {"rho": _rho(rule, {beta: unit})}))
-    over = {beta: SLOWER * float(rule.rho[rule.pairs.index((beta, GAMMAS[0]))]) for beta in BETAS}
+    now = dict(zip(rule.pairs, rule.rho.detach().flatten().tolist(), strict=True))
+    over = {beta: SLOWER * now[beta, GAMMAS[0]] for beta in BETAS}
     slower = _rho(rule, over, GAMMAS[1]) - _rho(rule, over)
     found.append(Direction("slower γ", {"rho": slower}))
     j, time = rule.pairs.index((0.98, GAMMAS[0])), list(FEATURES).index("t/N")

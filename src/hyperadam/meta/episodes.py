@@ -17,7 +17,7 @@ from hyperadam.tasks.family import FamilyTask
 
 #: What a rule's step costs, in seconds a coordinate and a tensor: an estimate, the same everywhere,
 #: so that an episode does not depend on the machine.
-PER_COORDINATE, PER_TENSOR = 1e-8, 1e-4
+PER_COORDINATE, PER_TENSOR = 2.5e-9, 5e-5
 #: A loss counts as at least this share of the first one, and as at most that multiple of it.
 FLOOR, CEILING = 1e-4, 100.0
 #: A run that ends above this multiple of its first loss has diverged.

@@ -20,6 +20,7 @@ from hyperadam.experiments.paper.experiment import UNTRAINED, UNTRAINED_LR
 from hyperadam.experiments.training.optimizers import rule_sha256 as weights_sha256
 from hyperadam.meta.settings import PRESETS, preset
 from hyperadam.optim.learned import LearnedOptimizer
+from hyperadam.rules import orthogonal
 from hyperadam.weights import list_weights
 
 #: Rates that tuning starts with; the grid grows by the same factor while its best point is at an edge.
@@ -189,6 +190,8 @@ def learned(
 
     settings = {"class": kind, "total_steps": told, "config": rule.config}
     settings["weights"] = weights_sha256(rule)
+    if rule.per_tensor:  # what its numbers depend on besides
+        settings["directions"] = {"block": orthogonal.BLOCK, "rounds": orthogonal.ROUNDS}
     rate = rule.step_size if lr is None else lr
     return Rival(name, about, make, rate, (), settings, cost=cost, later=later)
 
