@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -42,9 +43,15 @@ FEATURES = {
 #: By how much one unit changes the log step size itself, and the weights ρ over γ = .99.
 LOG_STEP = 0.25
 RHO = {0.0: 0.15, 0.5: 0.2, 0.98: 0.25}
-#: The share of all weights that one unit moves to the slower γ; and what one unit adds to the
-#: weight of m(.98) from the beginning of a training to its end, by half.
-SLOWER, LATER = 0.5, 0.25
+#: The share of all weights that one unit moves to the slower γ.
+SLOWER = 0.5
+#: What one unit adds to the weight of m(.98) for each 1 of a feature.
+SLOW_BY = {"t/N": 0.25, "log N": 0.4}
+#: A unit of the TensorCell that hands on a signal in short trainings alone: it sees the two slow
+#: signals, half of each, this much above their usual sum; and in long ones it is full.
+SHORT, SHORT_USUAL, FULL = "signal in short trainings", 1.0, 4.0
+#: What such a training's log N is, as a feature: that of 100 steps.
+SHORT_LOG_N = math.log(100) / 4 - 1
 
 
 class Direction(NamedTuple):
@@ -54,8 +61,20 @@ class Direction(NamedTuple):
     changes: dict[str, Tensor]
 
 
+def prepared(rule: HyperAdam2Rule) -> HyperAdam2Rule:
+    """The rule with its first free unit ready for :data:`SHORT`. Nothing reads that unit yet."""
+    seen = list(FEATURES)
+    with torch.no_grad():
+        row = rule.theta_1[len(seen)].zero_()
+        for name in ("signal of m(.9)", "signal of m(.98)"):
+            row[seen.index(name)] = 0.5
+        row[seen.index("log N")] = FULL
+        rule.b_1[len(seen)] = SHORT_USUAL - FULL * SHORT_LOG_N
+    return rule
+
+
 def directions(rule: HyperAdam2Rule) -> list[Direction]:
-    """The directions of a rule as meta-training begins with it.
+    """The directions of a :func:`prepared` rule as meta-training begins with it.
 
     Those of the step size follow a feature each. They leave the step as it is where the feature has
     its usual value: else every one of them would say no more than that steps should be longer.
@@ -63,7 +82,7 @@ def directions(rule: HyperAdam2Rule) -> list[Direction]:
     if (rule.betas, rule.gammas) != (BETAS, GAMMAS):
         raise ValueError(f"the directions are for betas {BETAS} and gammas {GAMMAS}")
     found = [Direction("length", {"log_step": torch.full_like(rule.log_step, LOG_STEP)})]
-    for k, (name, (usual, unit)) in enumerate(FEATURES.items()):
+    for k, (name, (usual, unit)) in enumerate((FEATURES | {SHORT: Feature(0.5, 0.6)}).items()):
         head = torch.zeros_like(rule.theta_a)
         head[0, k] = unit / LARGEST_LOG_STEP
         base = torch.full_like(rule.log_step, -unit * usual)
@@ -74,10 +93,12 @@ def directions(rule: HyperAdam2Rule) -> list[Direction]:
     over = {beta: SLOWER * now[beta, GAMMAS[0]] for beta in BETAS}
     slower = _rho(rule, over, GAMMAS[1]) - _rho(rule, over)
     found.append(Direction("slower γ", {"rho": slower}))
-    j, time = rule.pairs.index((0.98, GAMMAS[0])), list(FEATURES).index("t/N")
-    late = torch.zeros_like(rule.theta_rho)
-    late[j, time] = LATER / rule.reach[j]
-    found.append(Direction("weight of m(0.98) by t/N", {"theta_rho": late}))
+    j = rule.pairs.index((0.98, GAMMAS[0]))
+    for name, unit in SLOW_BY.items():
+        head = torch.zeros_like(rule.theta_rho)
+        head[j, list(FEATURES).index(name)] = unit / rule.reach[j]
+        base = _rho(rule, {0.98: -unit * FEATURES[name].usual})
+        found.append(Direction(f"weight of m(0.98) by {name}", {"theta_rho": head, "rho": base}))
     return found
 
 

@@ -14,7 +14,7 @@ from hyperadam.rules.base import UpdateRule
 from hyperadam.rules.hyperadam2 import HyperAdam2Rule
 
 #: In validation a task counts for at most this logarithm of a ratio, either way: where a learner is
-#: fitted to a thousandth of its first loss, chance moves it by far more. And a rule should help most
+#: fitted to a thousandth of its first loss, chance moves it by far more. And a rule is to help most
 #: tasks, not one by far.
 CHANCE = 0.2
 

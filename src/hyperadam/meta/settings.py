@@ -89,7 +89,7 @@ class Settings:
     trained: tuple[str, ...] = _setting(
         (), "es: the parameters that are trained, NAME or NAME@UPDATE from an update on; empty: all"
     )
-    hidden: float = _setting(0.3, "es, slopes: share of the episodes that do not know their horizon")
+    hidden: float = _setting(0.3, "es, slopes: share of the episodes that do not know their length")
     budget: float = _setting(
         4.0, "es, slopes: seconds that an episode may take, about: it bounds pairs (es), then steps"
     )
@@ -220,7 +220,7 @@ PRESETS: dict[str, Settings] = {
         horizons=(60, 1500),
         hidden=0.1,
         budget=20.0,
-        validate_every=10,
+        validate_every=15,
         validation_runs=1,
     ),
 }

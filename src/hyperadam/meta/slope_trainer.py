@@ -8,11 +8,10 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
 
 from hyperadam.data import draws
 from hyperadam.meta import episodes
-from hyperadam.meta.directions import directions, moved
+from hyperadam.meta.directions import directions, moved, prepared
 from hyperadam.meta.episodes import Episode
 from hyperadam.meta.family_trainer import FamilyTrainer
 from hyperadam.meta.slopes import Trial, fit, lowest
@@ -55,7 +54,8 @@ class SlopeTrainer(FamilyTrainer):
         super().prepare()
         start = self.settings.make_rule()
         assert isinstance(start, HyperAdam2Rule)  # super() saw to it
-        self.start, self.along = start, directions(start)
+        self.start = prepared(start)
+        self.along = directions(self.start)
         self.place = torch.zeros(len(self.along), dtype=torch.float64)
         self.trials: list[Trial] = []
 
@@ -129,5 +129,3 @@ class SlopeTrainer(FamilyTrainer):
     def restore(self, content: dict[str, Any]) -> None:
         super().restore(content)
         self.trials, self.place = [Trial(*x) for x in content["trials"]], content["place"]
-
-
