@@ -5,7 +5,16 @@ import math
 import pytest
 import torch
 
-from hyperadam.meta.directions import FEATURES, SHORT, directions, moved, prepared
+from hyperadam.meta.directions import (
+    FEATURES,
+    LENGTHS,
+    LONG,
+    SHORT,
+    UNITS,
+    directions,
+    moved,
+    prepared,
+)
 from hyperadam.rules import HyperAdam2Rule
 from tests.meta.trainers import rule as unprepared
 
@@ -55,13 +64,13 @@ def test_nowhere_is_the_rule_itself():
         assert torch.equal(value, x.expand_as(value))
 
 
-@pytest.mark.parametrize("name", FEATURES)
+@pytest.mark.parametrize("name", [name for name in LENGTHS if name in FEATURES])
 def test_a_feature_lengthens_steps_beyond_its_usual_value_alone(name):
-    along, (usual, unit) = directions(rule()), FEATURES[name]
+    along, (usual, unit) = directions(rule()), LENGTHS[name]
     ruled = at(along, f"length by {name}")
     features = torch.zeros(3, len(FEATURES))
     wanted = torch.tensor([usual, usual + 0.1, usual - 0.1])
-    features[:, list(FEATURES).index(name)] = torch.atanh(wanted)
+    features[:, FEATURES.index(name)] = torch.atanh(wanted)
     start, _ = rule().tensor_cell(features)
     log_step, rho = ruled.tensor_cell(features)
     # nearly: the cell's answer goes through a tanh
@@ -71,12 +80,18 @@ def test_a_feature_lengthens_steps_beyond_its_usual_value_alone(name):
     assert torch.equal(rho, rule().tensor_cell(features)[1])
 
 
+def horizons(*steps):
+    """Features of trainings of so many steps, two of each."""
+    features = torch.zeros(len(steps), 2, len(FEATURES))
+    logs = torch.tensor([math.log(n) / 4 - 1 for n in steps])
+    features[..., FEATURES.index("log N")] = logs.unsqueeze(1)
+    return features
+
+
 def test_a_signal_in_short_trainings_does_nothing_in_long_ones():
-    seen, features = list(FEATURES), torch.zeros(2, 2, len(FEATURES))
-    for k, steps in enumerate((100, 2000)):
-        features[k, :, seen.index("log N")] = math.log(steps) / 4 - 1
+    features = horizons(100, 2000)
     for name in ("signal of m(.9)", "signal of m(.98)"):
-        features[..., seen.index(name)] = torch.tensor([-1.1, -0.7])
+        features[..., FEATURES.index(name)] = torch.tensor([-1.1, -0.7])
     log_step, _ = at(directions(rule()), f"length by {SHORT}").tensor_cell(features)
     weak, strong = log_step[0].tolist()
     assert strong - weak > 0.1
@@ -84,25 +99,25 @@ def test_a_signal_in_short_trainings_does_nothing_in_long_ones():
     assert abs(strong - weak) < 0.02
 
 
+def test_the_slow_average_counts_for_more_in_long_trainings():
+    features = horizons(50, 270, 2000)
+    log_step, rho = at(directions(rule()), "weight of m(0.98) in long trainings").tensor_cell(
+        features
+    )
+    j = rule().pairs.index((0.98, 0.99))
+    short, middle, long = (rho[:, 0, j] - rule().rho[j]).tolist()
+    assert middle == pytest.approx(0, abs=0.01)
+    assert short < -0.2
+    assert long > 0.2
+    assert torch.equal(log_step, rule().tensor_cell(features)[0])
+    assert LONG in UNITS
+
+
 def test_slower_second_moments_leave_the_sum_of_weights():
     along = directions(rule())
     before, after = rule().rho, at(along, "slower γ").rho
     assert after.sum().item() == pytest.approx(before.sum().item(), abs=1e-6)
     assert after[4:].sum() > before[4:].sum()
-
-
-@pytest.mark.parametrize("name", ["t/N", "log N"])
-def test_a_weight_by_a_feature_is_as_before_at_its_usual_value(name):
-    along, features = directions(rule()), torch.zeros(3, len(FEATURES))
-    usual = FEATURES[name].usual
-    wanted = torch.tensor([usual - 0.3, usual, usual + 0.3])
-    features[:, list(FEATURES).index(name)] = torch.atanh(wanted)
-    j = rule().pairs.index((0.98, 0.99))
-    log_step, rho = at(along, f"weight of m(0.98) by {name}").tensor_cell(features)
-    start = rule().rho[j].item()
-    assert rho[1, j].item() == pytest.approx(start, abs=0.01)
-    assert rho[0, j] < rho[1, j] < rho[2, j]
-    assert torch.equal(log_step, rule().tensor_cell(features)[0])
 
 
 def test_other_rates_are_refused():
