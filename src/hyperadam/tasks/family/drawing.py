@@ -19,10 +19,11 @@ from hyperadam.tasks.family.task import FamilyTask, Learning, Problem, Quadratic
 T = TypeVar("T")
 
 #: Forward passes over a batch are kept below this much work a run, by smaller batches.
-WORK = 4e6
-#: Examples of a batch. Whatever they cost, a batch has at least the first number of them, or, of
-#: windows of text, half as many.
+WORK = 6e7
+#: Examples of a batch, and of those of plain tasks. Whatever they cost, a batch has at least the
+#: first number of them, or, of windows of text, half as many.
 SMALLEST, LARGEST = 8, 128
+PLAIN_SMALLEST, PLAIN_LARGEST = 24, 192
 #: The share of tasks that start as people's do: no Random Scaling, no other size of the weights.
 PLAIN = 0.6
 #: Usual starts of feed-forward learners; transformers also have GPT's.
@@ -134,7 +135,9 @@ def _scales(choices: Choices, problem: Problem) -> list[Tensor] | None:
 def _learning(choices: Choices, network: Network, source: Source, loss: str) -> Learning:
     """The network with a batch that it can afford."""
     smallest = SMALLEST // 2 if isinstance(source, sources.Text) else SMALLEST
-    size = min(choices.whole("batch", SMALLEST, LARGEST), int(WORK / network.work()))
+    plain = choices.chance("plain", PLAIN)
+    wanted = (PLAIN_SMALLEST, PLAIN_LARGEST) if plain else (SMALLEST, LARGEST)
+    size = min(choices.whole("batch", *wanted), int(WORK / network.work()))
     return Learning(network, source, loss, max(smallest, size))
 
 
