@@ -56,6 +56,7 @@ LISTS: dict[str, Shapes] = {
     "MLP 784-128-128-10": mlp(784, 128, 128, 10),
     "MLP 784-512-512-512-10": mlp(784, 512, 512, 512, 10),
     "MLP of 9 hidden layers of 20": deep_mlp(),
+    "MLP 64-32-10": mlp(64, 32, 10),
     "CNN 32-64-64": [(32, 3, 3, 3), (32,), (64, 32, 3, 3), (64,), (64, 64, 3, 3), (64,), (10, 64)],
     "transformer, 6 layers of 256": transformer(),
 }

@@ -22,6 +22,7 @@ FLAGS = (
 )
 TESTS = [
     "tests/kernels/test_agreement.py",
+    "tests/kernels/test_directions.py",
     "tests/kernels/test_lstm.py",
     "tests/kernels/test_tensors.py",
     "tests/optim/test_learned_step.py",

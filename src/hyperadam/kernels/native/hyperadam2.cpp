@@ -4,10 +4,12 @@
 
 namespace {
 
-// Moves stretches of a parameter: param -= size * direction + decay * param.
+// Moves stretches of a parameter: param -= size * (scale * direction) + decay * param. The two factors stay apart: a matrix
+// then moves as its pieces do, which are given directions that have their scale.
 class Mover {
  public:
-  Mover(const Numbers& param, int64_t run, double size, double decay) : param(param), begin(run * param.n), size((float)size), decay((float)decay) {}
+  Mover(const Numbers& param, int64_t run, double size, double decay, double scale = 1)
+      : param(param), begin(run * param.n), size((float)size), decay((float)decay), scale((float)scale) {}
 
   // `count` coordinates from `first` on; returns the sum of their squares.
   double operator()(int64_t first, int64_t count, const float* direction) const {
@@ -34,7 +36,7 @@ class Mover {
  private:
   INLINE void move(float* w, const float* d, vf& sum) const {
     for (int l = 0; l < B; l += V) {
-      const vf before = load(w + l), moved = before - (load(d + l) * size + before * decay);
+      const vf before = load(w + l), moved = before - (load(d + l) * scale * size + before * decay);
       store(w + l, moved);
       sum += moved * moved;
     }
@@ -42,7 +44,7 @@ class Mover {
 
   const Numbers& param;
   const int64_t begin;
-  const float size, decay;
+  const float size, decay, scale;
 };
 
 // What a thread works on at a time: coordinates of a part, which may be a block of one of its matrices that is turned.
@@ -74,7 +76,7 @@ struct Turned {
   // Move a block's coordinates; returns the sum of their squares.
   double move(int64_t block, const float* x, int64_t rows, const Part2& part, int64_t run, const Control& control) const {
     const Whitening& by = blocks[block];
-    const Mover mover(part.param, run, control.lr_size * scale / std::sqrt(by.bound), control.lr_decay);
+    const Mover mover(part.param, run, control.lr_size, control.lr_decay, scale / std::sqrt(by.bound));
     double total = 0;
     multiplied(x, rows, cut.columns, by.matrix, [&](int64_t first, int64_t count, const float* made) {
       total += mover(block * cut.each * cut.columns + first, count, made);
