@@ -187,7 +187,7 @@ _HORIZON = replace(
         "width": True,
         "temper": True,
     },
-    tasks=("mnist-mlp", "mnist14-mlp", "mnist14-cnn1", "mnist14-mlp"),
+    tasks=("mnist-mlp", "mnist14-mlp", "mnist14-mlp", "mnist14-mlp"),
     others=(
         "mnist-mlp-relu",
         "sine-lstm",
@@ -197,18 +197,18 @@ _HORIZON = replace(
         "mnist-cnn2",
     ),
     horizon=True,
-    updates=150,
+    updates=300,
     period=100,
     lengths=(100,),
     rollouts=3,
     exact_from=0,
-    lr=4e-3,
+    lr=3e-3,
     final_lr=1e-4,
     warmup=20,
     clip=1.0,
     average=0.97,
-    total_weight=13.0,
-    validate_every=50,
+    total_weight=12.0,
+    validate_every=60,
 )
 _RIVAL = Settings(updates=1200, rollouts=1, exact_from=0, validate_every=100)
 
