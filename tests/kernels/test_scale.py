@@ -8,7 +8,7 @@ from hyperadam.rules import DMRule, HyperAdamRule, RNNpropRule
 from hyperadam.rules.pace import root_mean_square
 from tests.kernels.stepping import clone, move
 from tests.rules.cases import spread
-from tests.rules.numpy_twins import pace_twin, scale_twin
+from tests.rules.numpy_twins import narrow_twin, pace_twin, scale_twin
 
 SHAPES = [(9, 7), (65,), (3, 2, 5), (4, 300)]
 SIZES = [0.3, 0.02, 0.1, 0.06]
@@ -93,6 +93,21 @@ def test_every_part_and_run_has_its_own_scale(name, backend):
         assert (actual - expected).abs().max() < 2e-5 * expected.abs().max()
     scales = {round(scale_twin(x, SHAPES[i]), 3) for i in range(4) for x in sizes[i].tolist()}
     assert len(scales) > 6
+
+
+def test_the_width_is_part_of_the_scale(backend):
+    rule = HyperAdamRule(candidates=3, decay_bound=0.97, relative=True, width=True)
+    params = starts()
+    sizes = [torch.stack([root_mean_square(run) for run in w]) for w in params]
+    states = [rule.init_state(w) for w in params]
+    memories = [rule.init_memory(rms) for rms in sizes]
+    parts = [Part(*x) for x in zip(params, states, SHAPES, memories, strict=True)]
+    batch = make_kernel(rule, backend).admit(parts, RUNS)
+    expected = [
+        [narrow_twin(shape) * scale_twin(size, shape) for size in of_runs.double().tolist()]
+        for shape, of_runs in zip(SHAPES, sizes, strict=True)
+    ]
+    torch.testing.assert_close(batch.scale, torch.tensor(expected, dtype=torch.float32))
 
 
 def test_the_door_wants_memory_of_a_relative_rule(backend):

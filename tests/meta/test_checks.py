@@ -23,6 +23,7 @@ BAD = {
     "estimator": ["pes", "", None, []],
     "seed": [-1, 1.5, None, "1", True, 2**63, 10**400],
     "tasks": [(), [], "mnist-mlp", ("",), (3,), None],
+    "others": [[], "mnist-mlp", ("",), (3,), None],
     **dict.fromkeys(("scaling", "convex", "last", "relative", "horizon"), FLAG),
     **dict.fromkeys(("updates", "period", "rollouts", "pairs"), WHOLE),
     **dict.fromkeys(("validate_every", "validation_runs", "validation_steps"), WHOLE),

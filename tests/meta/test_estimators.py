@@ -171,6 +171,20 @@ def test_step_sizes():
     torch.testing.assert_close(relative(1)[0].double(), torch.tensor(sizes, dtype=torch.float64))
 
 
+def test_step_sizes_of_a_tempered_rule():
+    """With ``width`` and ``temper`` rollouts take the steps that an optimizer would."""
+    toys.register()
+    task = tasks.get("toy-wide-bowl")
+    task.shapes = [(44, 1), (256,)]
+    learner = Learner(task, seed=3, convex=False)
+    options = {"candidates": 2, "relative": True}
+    plain = step_size(HyperAdamRule(**options), learner, 1000)(50)
+    rule = HyperAdamRule(**options, width=True, temper=True)
+    shorter = step_size(rule, learner, 1000)(50) / plain
+    torch.testing.assert_close(shorter[0, :44], torch.full((44,), 10**-0.3))
+    torch.testing.assert_close(shorter[0, 44:], torch.full((256,), 0.5 * 10**-0.3))
+
+
 def test_exact_and_detached_differ():
     """The test above can fail: what the exact estimator adds is far above its tolerance."""
     learner, rule = (

@@ -12,11 +12,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from hyperadam import load_rule
+from hyperadam import load_rule, tasks
 from hyperadam.data.catalog import MNIST
 from hyperadam.kernels.tape import NativeTape
 from hyperadam.meta import PRESETS, Settings, Trainer, preset
 from hyperadam.meta.settings import LATER
+from hyperadam.meta.validation import final_losses
 from hyperadam.rules.pace import root_mean_square, tensor_scale
 from tests.meta import toys
 
@@ -72,6 +73,38 @@ def test_it_learns(tmp_path):
     *_, (update, plain, scaled) = rule.provenance["validation"]
     assert update == rule.provenance["updates"]
     assert (plain + scaled) / 2 == pytest.approx(trainer.best, abs=1e-5)
+
+
+def test_other_tasks_have_half_of_the_say(tmp_path):
+    settings = dataclasses.replace(
+        SETTINGS, others=("toy-wide-bowl", "toy-bowl"), updates=6, validation_runs=4
+    )
+    finish(Trainer(settings, tmp_path), until=6)
+    resumed = Trainer(settings, tmp_path)  # its validations come back from the checkpoint
+    (judged,) = resumed.curve
+    assert judged == resumed.judge()
+    plain = final_losses(resumed.average, tasks.get("toy-bowl"), 4, 20).mean().item()
+    wide = final_losses(resumed.average, tasks.get("toy-wide-bowl"), 4, 20).mean().item()
+    assert judged.plain == pytest.approx(plain)
+    assert judged.others == pytest.approx(math.sqrt(plain * wide))
+    expected = math.log(judged.plain * judged.scaled) / 4 + math.log(judged.others) / 2
+    assert judged.score == resumed.best == pytest.approx(expected)
+    assert len(load_rule(tmp_path / "best.safetensors").provenance["validation"][0]) == 4
+
+
+def test_large_learners_have_a_quarter_of_the_runs(tmp_path, monkeypatch):
+    seen = []
+
+    def count(rule, task, runs, *_, **__):
+        seen.append((task.p, runs))
+        return torch.ones(runs)
+
+    monkeypatch.setattr("hyperadam.meta.trainer.final_losses", count)
+    settings = dataclasses.replace(SETTINGS, others=("toy-wide-bowl",), validation_runs=8)
+    trainer = Trainer(settings, tmp_path)
+    trainer.others[0].runs_at_once = 1
+    trainer.judge()
+    assert seen == [(7, 8), (7, 8), (300, 2)]
 
 
 def test_provenance_names_preset_and_data(tmp_path):

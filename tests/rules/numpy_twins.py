@@ -108,11 +108,11 @@ class DMTwin:
         return -(x @ self.theta["theta_q"].T + self.theta["b_q"].T)[:, 0]
 
 
-def pace_twin(step, total, warmup):
+def pace_twin(step, total, warmup, share=20):
     """The share of the step size, from a list of all of a training's."""
     if total is None:
         return np.minimum(1, np.float64(step) / warmup) if warmup else 1.0
-    rising = max(1, -(-total // 20))
+    rising = max(1, -(-total // share))
     up = np.arange(1, rising + 1, dtype=np.float64) / rising
     down = np.arange(total - rising, 0, -1, dtype=np.float64) / (total + 1 - rising)
     shares = np.concatenate([up, down])
@@ -129,3 +129,11 @@ def scale_twin(rms, shape):
     if rms == 0:
         return floor / 0.1
     return (rms if rms > floor / 20 else floor / 20) / 0.1
+
+
+def narrow_twin(shape):
+    """How much shorter a relative step is with the option width: of vectors, and wide matrices."""
+    if len(shape) < 2:
+        return 0.5
+    inputs = np.prod(shape[1:])
+    return 16 / np.sqrt(inputs) if inputs > 256 else 1.0

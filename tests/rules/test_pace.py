@@ -10,12 +10,13 @@ from hyperadam.rules import DMRule, HyperAdamRule, RNNpropRule
 from hyperadam.rules.pace import (
     fan_in,
     horizon_factor,
+    narrow_factor,
     pace,
     root_mean_square,
     square_sum,
     tensor_scale,
 )
-from tests.rules.numpy_twins import pace_twin, scale_twin
+from tests.rules.numpy_twins import narrow_twin, pace_twin, scale_twin
 
 RULES = (HyperAdamRule, RNNpropRule, DMRule)
 
@@ -28,6 +29,9 @@ def test_pace_of_a_known_horizon_equals_the_twin(total):
             for warmup in (0, 7):  # of no consequence where the horizon is known
                 expected = pace_twin(step, total, warmup)
                 assert pace(step, total, warmup) == pytest.approx(expected, rel=1e-12)
+            for share in (1, 3, 5):
+                expected = pace_twin(step, total, 0, share)
+                assert pace(step, total, 0, share) == pytest.approx(expected, rel=1e-12)
 
 
 def test_pace_in_numbers():
@@ -56,7 +60,18 @@ def test_a_horizon_has_at_least_one_step(total):
         pace(1, total, 0)
 
 
-SHAPES = [(), (1,), (5000,), (20, 784), (20, 64), (20, 65), (16, 3, 3, 3), (32, 32, 3, 3), (7, 0)]
+SHAPES = [
+    (),
+    (1,),
+    (5000,),
+    (20, 784),
+    (20, 64),
+    (20, 65),
+    (9, 256),
+    (16, 3, 3, 3),
+    (32, 32, 3, 3),
+    (7, 0),
+]
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
@@ -66,6 +81,47 @@ def test_scale_equals_the_twin(shape):
     expected = [scale_twin(size, shape) for size in sizes]
     np.testing.assert_allclose(actual.numpy(), expected, rtol=1e-12)
     assert tensor_scale(torch.full((2, 3), 0.2), shape).shape == (2, 3)
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_the_factor_of_the_width_equals_the_twin(shape):
+    assert narrow_factor(shape) == pytest.approx(narrow_twin(shape), rel=1e-12)
+
+
+def test_width_multiplies_the_scale():
+    sizes = torch.tensor([0.0, 0.1, 0.3])
+    plain, narrow = HyperAdamRule(1), HyperAdamRule(1, width=True)
+    for shape in ((20, 1024), (16, 16, 8, 8), (5000,)):
+        assert torch.equal(narrow.scale(sizes, shape), plain.scale(sizes, shape) / 2)
+    for shape in ((20, 256), (20, 1)):
+        assert torch.equal(narrow.scale(sizes, shape), plain.scale(sizes, shape))
+
+
+def test_a_tempered_rule_takes_shorter_steps_in_long_trainings():
+    plain, temper = HyperAdamRule(1, warmup=4), HyperAdamRule(1, warmup=4, temper=True)
+    for step in (1, 7, 100):
+        assert temper.pace(step, 100) == plain.pace(step, 100)
+        assert temper.pace(step, 1000) == pytest.approx(10**-0.3 * plain.pace(step, 1000))
+        assert temper.pace(step) == pytest.approx(10**-0.3 * plain.pace(step))  # the unknown
+
+
+def test_the_share_of_warm_up_is_an_option():
+    rule = HyperAdamRule(1, warmup=3, warmup_share=5)
+    assert [rule.pace(t, 100) for t in (1, 20, 21)] == pytest.approx([1 / 20, 1, 80 / 81])
+    assert rule.pace(1) == pytest.approx(1 / 3)
+    with pytest.raises(ValueError, match="warmup_share must be a whole number, at least 1"):
+        HyperAdamRule(1, warmup_share=0)
+
+
+def test_options_at_their_defaults_are_not_in_the_configuration():
+    """Names and hashes of weights from before them stay."""
+    later = {"warmup_share": 20, "width": False, "temper": False}
+    assert HyperAdamRule(1, **later).config == HyperAdamRule(1).config
+    changed = {"warmup_share": 5, "width": True, "temper": True}
+    assert HyperAdamRule(1, **changed).config == HyperAdamRule(1).config | changed
+    for name in ("width", "temper"):
+        with pytest.raises(ValueError, match=f"{name} must be True or False, got 'yes'"):
+            HyperAdamRule(1, **{name: "yes"})
 
 
 def test_the_papers_learners_have_scale_one():

@@ -17,7 +17,6 @@ from hyperadam.optim import HyperAdam, HyperAdam2, LearnedOptimizer
 from hyperadam.optim.memory import MEMORY, new_memories
 from hyperadam.rules import HyperAdam2Rule
 from hyperadam.rules.hyperadam2 import Stage
-from hyperadam.rules.pace import tensor_scale
 
 #: The valley y = x² is flat along its floor and steep across; its lowest place is (1, 1).
 ALONG, ACROSS = 0.25, 4.0
@@ -88,7 +87,7 @@ def candidates(optimizer: LearnedOptimizer, p: nn.Parameter) -> tuple[Tensor, Te
         sums = rule.control(memory, Stage(step, group["total_steps"] or 0, tuple(p.shape)))
         size, beta = sums.size, torch.tensor([first for first, _ in rule.pairs])
     elif memory is not None:
-        size = tensor_scale(memory[0].double(), p.shape).float()
+        size = rule.scale(memory[0].double(), p.shape).float()
     _, look = rule.look(grad, fields, sums)
     pace = rule.pace(step, group["total_steps"])
     if "beta" in look:  # the rule's own choice, for every coordinate

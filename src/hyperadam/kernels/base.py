@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from hyperadam.rules.base import Sums, UpdateRule
-from hyperadam.rules.pace import tensor_scale
 
 #: Coordinates a tile, by type of device. On a CPU its temporaries, a few megabytes, stay in the
 #: second-level cache. Elsewhere a tile must keep thousands of cores busy.
@@ -198,7 +197,7 @@ class Kernel:
         scales = []
         for part in batch.parts:
             memory = self._check_memory(part.memory, batch.runs)
-            scales.append(tensor_scale(memory[:, 0].double(), part.shape))
+            scales.append(self.rule.scale(memory[:, 0].double(), part.shape))
         return torch.stack(scales).to(self.device, self.dtype)
 
     def _check_memory(self, memory: Tensor | None, runs: int) -> Tensor:

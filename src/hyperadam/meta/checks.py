@@ -176,6 +176,7 @@ CHECKS: dict[str, Check] = {
     "estimator": _name(ESTIMATORS),
     "seed": _count(0, LARGEST_SEED),
     "tasks": _tuple(_text, "at least one name"),
+    "others": _tuple(_text, "names", 0),
     "scaling": check_flag,
     "convex": check_flag,
     "updates": _count(),

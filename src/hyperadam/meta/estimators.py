@@ -15,7 +15,7 @@ from hyperadam.data import draws
 from hyperadam.kernels import Sample, SampledTape, Tape
 from hyperadam.meta.learner import Learner
 from hyperadam.rules.base import UpdateRule
-from hyperadam.rules.pace import root_mean_square, tensor_scale
+from hyperadam.rules.pace import root_mean_square
 
 #: Coordinates that the kernel computes at a time: a sample has a multiple of them.
 BLOCK = 64
@@ -29,7 +29,7 @@ def step_size(rule: UpdateRule[Any], learner: Learner, total: int | None = None)
     else all are as long, without the rule's warm-up, too. Scales are those of the tensors where the
     rollout starts, before Random Scaling: that changes the units of single coordinates, and the
     largest of them would decide a tensor's size."""
-    lr, scale = rule.step_size, _scales(learner) if rule.relative else None
+    lr, scale = rule.step_size, _scales(rule, learner) if rule.relative else None
 
     def size(step: int) -> float | Tensor:
         length = lr if total is None else lr * rule.pace(step, total)
@@ -38,12 +38,12 @@ def step_size(rule: UpdateRule[Any], learner: Learner, total: int | None = None)
     return size
 
 
-def _scales(learner: Learner) -> Tensor:
+def _scales(rule: UpdateRule[Any], learner: Learner) -> Tensor:
     """The scale of every coordinate's tensor, ``(1, p)``."""
     start = learner.unscaled()
     parts = start.split([math.prod(shape) for shape in learner.shapes], dim=1)
     scales = [
-        tensor_scale(root_mean_square(part).double(), shape).expand_as(part)
+        rule.scale(root_mean_square(part).double(), shape).expand_as(part)
         for part, shape in zip(parts, learner.shapes, strict=True)
     ]
     return torch.cat(scales, dim=1).to(start.dtype)

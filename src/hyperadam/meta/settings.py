@@ -97,6 +97,9 @@ class Settings:
     validation_runs: int = _setting(
         8, "fresh runs of the first task; es, slopes: tasks of each kind"
     )
+    others: tuple[str, ...] = _setting(
+        (), "bptt: further tasks to validate on; convolutions have a quarter of the runs"
+    )
     validation_steps: int = _setting(100, "their steps; es, slopes: also ten times as many")
 
     def __post_init__(self) -> None:
@@ -148,6 +151,7 @@ LATER = (
     "budget",
     "trained",
     "backward",
+    "others",
 )
 #: Settings that a run may change where it goes on, by estimator: it learns from the same as before.
 #: ``backward`` changes the noise of meta-gradients, ``updates`` how many trials there are, for no
@@ -175,8 +179,23 @@ _LONG = replace(_NEAR_ADAM, rollouts=3, lengths=(*[100] * 15, *[300] * 3, 1000))
 #: ask for shorter steps from its first period on, though they become short by themselves.
 _HORIZON = replace(
     _NEAR_ADAM,
-    config={"decay_bound": 0.97, "warmup": 20, "relative": True},
+    config={
+        "decay_bound": 0.97,
+        "warmup": 20,
+        "relative": True,
+        "warmup_share": 5,
+        "width": True,
+        "temper": True,
+    },
     tasks=("mnist-mlp", "mnist14-mlp", "mnist14-mlp", "mnist14-mlp"),
+    others=(
+        "mnist-mlp-relu",
+        "sine-lstm",
+        "mnist-mlp-3x20",
+        "mnist-mlp-7x20",
+        "cifar10-cnn1-bn",
+        "mnist-cnn2",
+    ),
     horizon=True,
     updates=300,
     period=100,
@@ -188,8 +207,8 @@ _HORIZON = replace(
     warmup=20,
     clip=1.0,
     average=0.97,
-    total_weight=10.0,
-    validate_every=25,
+    total_weight=12.0,
+    validate_every=60,
 )
 _RIVAL = Settings(updates=1200, rollouts=1, exact_from=0, validate_every=100)
 

@@ -11,12 +11,14 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from hyperadam import tasks
 from hyperadam.kernels import make_sampled_tape, make_tape
 from hyperadam.meta.estimators import BPTT
 from hyperadam.meta.rollouts import Rollouts
 from hyperadam.meta.training import MetaTrainer
 from hyperadam.meta.update import Clipping
 from hyperadam.meta.validation import final_losses
+from hyperadam.tasks.base import Task
 
 #: A rollout whose loss exceeds this many times its first one has diverged, and is begun anew.
 DIVERGED = 10.0
@@ -60,15 +62,40 @@ class Validation(NamedTuple):
         return f"{self.plain:.4f}{scaled}"
 
 
+class BroadValidation(NamedTuple):
+    """The same, and the geometric mean of final losses on further tasks."""
+
+    update: int
+    plain: float
+    scaled: float
+    others: float
+
+    @property
+    def score(self) -> float:
+        """What decides, a mean logarithm: the first task weighs as much as all others."""
+        first = (math.log(self.plain) + math.log(self.scaled)) / 2
+        return (first + math.log(self.others)) / 2
+
+    def describe(self) -> str:
+        first = Validation(self.update, self.plain, self.scaled)
+        return f"{first.describe()}, others {self.others:.4f}"
+
+
+def judgement(*values: Any) -> Validation | BroadValidation:
+    """What a validation found, from a checkpoint: of further tasks, too, if there were some."""
+    return (Validation if len(values) == 3 else BroadValidation)(*values)
+
+
 class Trainer(MetaTrainer):
     """Meta-trains by truncated back-propagation through time.
 
     Each slot has its own stream of rollouts; under ``torch.distributed`` the slots are spread over
     the ranks. Random numbers come from the seed and the numbers of slot and rollout."""
 
-    Judgement = Validation
+    Judgement = staticmethod(judgement)
 
     def prepare(self) -> None:
+        self.others = [tasks.get(name) for name in self.settings.others]
         sampled = self.settings.backward < 1
         self.tape = make_sampled_tape(self.rule) if sampled else make_tape(self.rule)
         self.clipping = Clipping(self.settings.clip)
@@ -122,25 +149,26 @@ class Trainer(MetaTrainer):
 
     # Validation and files -------------------------------------------------------------------------
 
-    def judge(self) -> Validation:
+    def judge(self) -> Validation | BroadValidation:
         """Final losses on fresh runs of the first task, as it is and, if rollouts are, under Random
-        Scaling."""
+        Scaling; then of the others."""
         s, task = self.settings, self.rollouts.tasks[self.settings.tasks[0]]
 
-        def mean(scaled: bool) -> float:
+        def mean(task: Task[Any], scaled: bool = False) -> float:
+            alone = task.runs_at_once == 1  # a large learner, and few runs tell enough
+            runs = max(1, s.validation_runs // 4) if alone else s.validation_runs
             return float(
                 final_losses(
-                    self.average,
-                    task,
-                    s.validation_runs,
-                    s.validation_steps,
-                    scaled,
-                    horizon=s.horizon,
+                    self.average, task, runs, s.validation_steps, scaled, horizon=s.horizon
                 ).mean()
             )
 
-        plain = mean(scaled=False)
-        return Validation(self.update, plain, mean(scaled=True) if s.scaling else plain)
+        plain = mean(task)
+        scaled = mean(task, scaled=True) if s.scaling else plain
+        if not self.others:
+            return Validation(self.update, plain, scaled)
+        others = math.exp(statistics.fmean(math.log(mean(other)) for other in self.others))
+        return BroadValidation(self.update, plain, scaled, others)
 
     def taught_by(self) -> str:
         return ", ".join(dict.fromkeys(self.settings.tasks))

@@ -73,8 +73,8 @@ class MetaTrainer(ABC):
     are added up, so that N ranks do what one does alone. Random numbers come from the seed and from
     numbers of what they are for: a resumed run repeats an uninterrupted one."""
 
-    #: The NamedTuple that :meth:`judge` returns.
-    Judgement: ClassVar[type[Any]]
+    #: Makes what :meth:`judge` returns, a NamedTuple, from its values.
+    Judgement: ClassVar[Callable[..., Any]]
 
     def __init__(self, settings: Settings, out: Path) -> None:
         self.settings, self.out = settings, out

@@ -26,7 +26,6 @@ from hyperadam.optim.sharding import (
 from hyperadam.rules import HyperAdam2Rule, UpdateRule
 from hyperadam.rules.base import Sums
 from hyperadam.rules.hyperadam2 import Stage
-from hyperadam.rules.pace import tensor_scale
 
 #: Of one tensor: numbers by name, or a list of them, one for each candidate.
 Numbers: TypeAlias = dict[str, float | list[float]]
@@ -82,7 +81,7 @@ class Seen:
             control = rule.control(self._memory(), self._stage())
             sums, scale = control, float(control.size)
         elif rule.memory:
-            scale = float(tensor_scale(self._memory()[0].double(), self.p.shape))
+            scale = float(rule.scale(self._memory()[0].double(), self.p.shape))
         total = torch.zeros(columns(rows), dtype=torch.float64, device=self.grad.device)
         direction = self._direction(sums)
         for tile in self.tiles():

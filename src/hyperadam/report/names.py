@@ -7,6 +7,7 @@ OPTIMIZERS = {
     "hyperadam2+horizon": "HyperAdam2",
     "hyperadam2-start": "untrained HyperAdam2",
     "hyperadam": "HyperAdam",
+    "hyperadam+horizon": "HyperAdam, told the horizon",
     "hyperadam-paper": "HyperAdam to the letter",
     "hyperadam-published": "HyperAdam, published recipe",
     "adam-init": "untrained HyperAdam",

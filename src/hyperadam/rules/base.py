@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from hyperadam.files import write_atomically
 from hyperadam.rules.checks import check_flag
 from hyperadam.rules.faults import Fault
-from hyperadam.rules.pace import pace
+from hyperadam.rules.pace import pace, tensor_scale
 
 #: The key in a weight file's metadata that holds all else in JSON, and the format it names.
 METADATA, FORMAT = "hyperadam", "hyperadam-rule/1"
@@ -93,6 +93,11 @@ class UpdateRule(nn.Module, Generic[StateT]):
     def pace(self, step: int, total: int | None = None) -> float:
         """The share of ``lr`` that is taken at ``step``, counted from 1, of ``total`` steps if that is known."""
         return pace(step, total, self.warmup)
+
+    def scale(self, rms: Tensor, shape: Sequence[int]) -> Tensor:
+        """What a ``relative`` rule's update of a tensor of ``shape`` is multiplied by, if the tensor began with ``rms``:
+        elementwise in that, one entry for each run."""
+        return tensor_scale(rms, shape)
 
     @property
     def knows_horizon(self) -> bool:

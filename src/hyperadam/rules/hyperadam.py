@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -13,6 +14,7 @@ from hyperadam.rules.base import Sums, UpdateRule
 from hyperadam.rules.checks import check_flag, check_number, check_whole
 from hyperadam.rules.faults import Fault, correction_fault, lstm_fault, moment_fault
 from hyperadam.rules.layers import LSTM, glorot, normalize, sum_of_squares, truncated_normal, zeros
+from hyperadam.rules.pace import WARMUP_SHARE, horizon_factor, narrow_factor, pace
 
 EPSILON = 1e-24
 #: The largest second-moment decay rate under ``decay_bound``.
@@ -51,7 +53,10 @@ class HyperAdamRule(UpdateRule[HyperAdamState]):
         warmup: steps over which the step size grows to its full length. 0 is the paper's rule, whose first steps are its
             largest: every ``m̂`` is ±1 then, all coordinates move at once, and ReLUs die of it. Rollouts of meta-training take
             full steps all the same. Where the number of steps is known, its twentieth part takes the place of this.
+        warmup_share: where the number of steps is known, one in so many is warm-up.
         relative: steps in units of a tensor's size when its state was made.
+        width: those steps are shorter for matrices with many inputs.
+        temper: steps are shorter in long trainings, and where nobody knows how long they are.
     """
 
     kind = "hyperadam"
@@ -67,17 +72,26 @@ class HyperAdamRule(UpdateRule[HyperAdamState]):
         decay_bound: float | None = None,
         warmup: int = 0,
         relative: bool = False,
+        warmup_share: int = WARMUP_SHARE,
+        width: bool = False,
+        temper: bool = False,
     ) -> None:
         check_whole("candidates", candidates, 1)
         for name, value in (
             ("lstm", lstm),
             ("preprocess", preprocess),
             ("normalize_state", normalize_state),
+            ("width", width),
+            ("temper", temper),
         ):
             check_flag(name, value)
         if decay_bound is not None:
             check_number("decay_bound, if not None,", decay_bound, SMALLEST_BOUND, LARGEST_BOUND)
         check_whole("warmup", warmup, 0, 2**31)
+        check_whole("warmup_share", warmup_share, 1)
+        # left out at their defaults: rules from before them keep their configuration and hash
+        later = {"warmup_share": warmup_share, "width": width, "temper": temper}
+        usual = {"warmup_share": WARMUP_SHARE, "width": False, "temper": False}
         super().__init__(
             candidates=candidates,
             lstm=lstm,
@@ -86,7 +100,9 @@ class HyperAdamRule(UpdateRule[HyperAdamState]):
             decay_bound=decay_bound,
             warmup=warmup,
             relative=relative,
+            **{name: value for name, value in later.items() if value != usual[name]},
         )
+        self.warmup_share, self.width, self.temper = warmup_share, width, temper
         J = self.candidates = candidates
         self.preprocess, self.normalize_state, self.decay_bound, self.warmup = (
             preprocess,
@@ -115,6 +131,14 @@ class HyperAdamRule(UpdateRule[HyperAdamState]):
             "s": self.state_size,
             "c": J if self.lstm else 0,
         }
+
+    def pace(self, step: int, total: int | None = None) -> float:
+        share = pace(step, total, self.warmup, self.warmup_share)
+        return share * horizon_factor(total or 0) if self.temper else share
+
+    def scale(self, rms: Tensor, shape: Sequence[int]) -> Tensor:
+        scale = super().scale(rms, shape)
+        return scale * narrow_factor(shape) if self.width else scale
 
     def forward(
         self, grad: Tensor, state: HyperAdamState, sums: Sums | None = None

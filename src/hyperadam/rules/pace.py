@@ -17,6 +17,9 @@ WARMUP_SHARE = 20
 USUAL_SIZE = 0.1
 #: Matrices with more inputs than this have a lower floor.
 NARROW = 64
+#: With HyperAdam's option ``width``, matrices with more inputs than this take shorter steps, and
+#: vectors steps of this share.
+WIDE, VECTOR = 256, 0.5
 #: A tensor that is not zero counts for at least its floor over this.
 SMALL = 20
 #: A training of so many steps takes steps as long as ``lr`` says; and one of unknown length counts
@@ -26,10 +29,10 @@ SHORT, UNKNOWN = 100, 1000
 TILE = 2**14
 
 
-def pace(step: int, total: int | None, warmup: int) -> float:
+def pace(step: int, total: int | None, warmup: int, share: int = WARMUP_SHARE) -> float:
     """The share of ``lr`` that is taken at ``step``, counted from 1.
 
-    Of ``total`` steps a twentieth is a linear warm-up; the rest falls on a line that would reach
+    Of ``total`` steps one in ``share`` is linear warm-up; the rest falls on a line that would reach
     zero one step after the last. Beyond the last step its length stays. Where the total is not
     known, the first ``warmup`` steps are shorter, and all others whole.
     """
@@ -37,7 +40,7 @@ def pace(step: int, total: int | None, warmup: int) -> float:
         return min(1.0, step / warmup) if warmup else 1.0
     if total < 1:
         raise ValueError(f"total must be None or at least 1 step, got {total}")
-    rise = math.ceil(total / WARMUP_SHARE)
+    rise = math.ceil(total / share)
     step = min(step, total)
     return step / rise if step <= rise else (total + 1 - step) / (total + 1 - rise)
 
@@ -83,9 +86,16 @@ def width_factor(shape: Sequence[int]) -> float:
     return (NARROW / fan_in(shape)) ** 0.25 if len(shape) > 1 else 1.0
 
 
+def narrow_factor(shape: Sequence[int]) -> float:
+    """What HyperAdam's relative steps are multiplied by with its option ``width``: matrices with
+    more than :data:`WIDE` inputs move less, and so do vectors, whose entries move many units."""
+    return min(1.0, math.sqrt(WIDE / fan_in(shape))) if len(shape) > 1 else VECTOR
+
+
 def horizon_factor(total: int) -> float:
-    """What HyperAdam2's steps are multiplied by for a training of so many steps, 0 if that is not
-    known: long ones want shorter steps. The unknown counts as :data:`UNKNOWN` steps."""
+    """What HyperAdam2's steps, and HyperAdam's with ``temper``, are multiplied by for a training of
+    so many steps, 0 if that is not known: long ones want shorter steps. The unknown counts as
+    :data:`UNKNOWN` steps."""
     return float((SHORT / (total or UNKNOWN)) ** 0.3)
 
 

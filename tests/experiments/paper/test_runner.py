@@ -125,6 +125,7 @@ def test_the_specs_are_consistent() -> None:
                 "hyperadam-paper",
                 "hyperadam-published",
                 "hyperadam",
+                "hyperadam+horizon",
                 "adam-init",
             )
         for claim in spec.claims:
