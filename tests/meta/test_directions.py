@@ -10,6 +10,7 @@ from hyperadam.meta.directions import (
     LENGTHS,
     LONG,
     SHORT,
+    STRONG,
     UNITS,
     directions,
     moved,
@@ -97,6 +98,15 @@ def test_a_signal_in_short_trainings_does_nothing_in_long_ones():
     assert strong - weak > 0.1
     weak, strong = log_step[1].tolist()
     assert abs(strong - weak) < 0.02
+
+
+def test_a_strong_signal_lengthens_steps_and_a_usual_one_does_not():
+    features = torch.zeros(3, len(FEATURES))
+    features[:, FEATURES.index("signal of m(.98)")] = torch.tensor([-1.0, -0.9, -0.2])
+    log_step, _ = at(directions(rule()), f"length by {STRONG}").tensor_cell(features)
+    change = log_step - rule().tensor_cell(features)[0]
+    assert change[:2].abs().max() < 0.02
+    assert change[2] > 0.4
 
 
 def test_the_slow_average_counts_for_more_in_long_trainings():

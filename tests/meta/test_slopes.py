@@ -7,6 +7,7 @@ import torch
 
 from hyperadam import load_rule
 from hyperadam.meta import SlopeTrainer, episodes, make_trainer, preset
+from hyperadam.meta.slope_trainer import RADIUS
 from hyperadam.meta.slopes import LEAST, REACH, Surface, Trial, fit, lowest
 from hyperadam.rules import HyperAdam2Rule
 from tests.meta.trainers import finish, on_one_and_two_ranks, same
@@ -145,7 +146,7 @@ def test_it_learns_longer_steps_where_they_are_too_short(tmp_path):
     assert outcome.update == 1
     assert len(outcome.trials) == 8
     assert outcome.expected < -0.01
-    assert 0 < outcome.norm <= 1.5 + 1e-9
+    assert 0 < outcome.norm <= RADIUS + 1e-9
     assert score(trainer.rule) < before - 0.01
     assert "steps" in outcome.describe()
 

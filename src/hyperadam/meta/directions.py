@@ -33,11 +33,13 @@ FEATURES = (
 )
 #: Units of the TensorCell that are free get a meaning each: weights of features, and a bias. The
 #: first hands on the slow signals in a training of 100 steps, and is full in one of a thousand. The
-#: second tells long trainings from short ones: it is 0 at 270 steps.
-SHORT, LONG = "signal in short trainings", "long training"
+#: second tells long trainings from short ones: it is 0 at 270 steps. The third is full where the
+#: slowest signal is strong, as it is on a plateau, and empty where it is as weak as usual.
+SHORT, LONG, STRONG = "signal in short trainings", "long training", "a strong signal"
 UNITS: dict[str, tuple[dict[str, float], float]] = {
     SHORT: ({"signal of m(.9)": 0.5, "signal of m(.98)": 0.5, "log N": 4.0}, 0.4),
     LONG: ({"log N": 4.0}, -1.6),
+    STRONG: ({"signal of m(.98)": 5.0}, 2.5),
 }
 
 
@@ -60,6 +62,7 @@ LENGTHS = {
     "signal of m(.9)": Length(-0.72, 0.5),
     "signal of m(.98)": Length(-0.77, 0.5),
     SHORT: Length(0.5, 0.6),
+    STRONG: Length(-0.98, 0.25),
 }
 #: By how much one unit changes the log step size itself; the weights ρ of some β over γ = .99; and
 #: the weight of m(.98) in long trainings, where it takes as much from it in short ones.

@@ -18,7 +18,7 @@ from hyperadam.meta.slopes import Trial, fit, lowest
 from hyperadam.rules.hyperadam2 import HyperAdam2Rule
 
 #: How far the rule moves before new trials are made, in units.
-RADIUS = 1.5
+RADIUS = 2.0
 
 
 class Round(NamedTuple):

@@ -70,7 +70,7 @@ def draw(seed: int, kind: str | None = None) -> FamilyTask:
     how = choices.of("start", (*FEED_FORWARD, "small", "small") if attends else FEED_FORWARD)
     if plain:
         return FamilyTask(kind, problem, how)
-    if not attends and choices.chance("paper", 0.3):
+    if not attends and choices.chance("paper", 0.5):
         how = "paper"
     factor = choices.between("factor", 0.4, 2.5) if choices.chance("larger", 0.4) else 1.0
     return FamilyTask(kind, problem, how, factor, _scales(choices, problem))
