@@ -20,6 +20,7 @@ from hyperadam.meta.settings import LATER
 from hyperadam.meta.validation import final_losses
 from hyperadam.rules.pace import root_mean_square, tensor_scale
 from tests.meta import toys
+from tests.meta.trainers import finish, same
 
 ROOT = Path(__file__).parents[2]
 SETTINGS = Settings(
@@ -42,22 +43,6 @@ SETTINGS = Settings(
 @pytest.fixture(autouse=True)
 def toy():
     toys.register()
-
-
-def finish(trainer, until=None):
-    rounds = []
-    trainer.run(
-        lambda outcome, value: rounds.append(outcome),
-        lambda: until is not None and trainer.update >= until,
-    )
-    return rounds
-
-
-def same(a, b):
-    return all(
-        torch.equal(x, y)
-        for x, y in zip(a.state_dict().values(), b.state_dict().values(), strict=True)
-    )
 
 
 def test_it_learns(tmp_path):

@@ -1,4 +1,4 @@
-"""What tests of the trainers on the family share."""
+"""What tests of the trainers share."""
 
 import subprocess
 import sys
