@@ -69,7 +69,7 @@ class SlopeTrainer(FamilyTrainer):
             found, lost = self.trial(episode, seed)
             about = (episode.task.kind, episode.steps, round(float(found.final.std()), 4))
             mine.append((slot, about, lost, found))
-        seen = self._gather(mine)
+        seen = self.share([], mine)
         self.trials += [found for *_, found in seen]
         lost = sum(lost for _, _, lost, _ in seen)
         self.diverged += lost
@@ -107,14 +107,6 @@ class SlopeTrainer(FamilyTrainer):
                 rule.parameters(), moved(self.start, self.along, self.place), strict=True
             ):
                 x.copy_(value)
-
-    def _gather(self, mine: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-        """What all ranks have found, in the order of slots."""
-        gathered: list[Any] = [mine]
-        if self.ranks > 1:
-            gathered = [None] * self.ranks
-            dist.all_gather_object(gathered, mine)
-        return sorted((x for part in gathered for x in part), key=lambda x: int(x[0]))
 
     def provenance(self) -> dict[str, Any]:
         """With the place, by the names of directions."""
