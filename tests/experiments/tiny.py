@@ -85,6 +85,10 @@ class Mortal(Job):
         self.kept.write_text(value)
 
 
+def quiet(label: str, share: float, ended: bool) -> None:
+    pass
+
+
 @pytest.fixture
 def tiny(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Three tasks of our own, and a folder of our own to work in."""

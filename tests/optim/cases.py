@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import copy
+import io
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
+import pytest
 import torch
 from torch import Tensor
 
@@ -116,3 +119,18 @@ class Snapshot:
         for p, fields in self.opt.state.items():
             assert fields.keys() == self.state[id(p)].keys()
             assert all(torch.equal(fields[k], v) for k, v in self.state[id(p)].items())
+
+
+def through_file(value: Any) -> Any:
+    buffer = io.BytesIO()
+    torch.save(value, buffer)
+    buffer.seek(0)
+    return torch.load(buffer, weights_only=True)
+
+
+def refused(opt: LearnedOptimizer, state_dict: dict[str, Any], match: str) -> None:
+    before, groups = Snapshot(opt), copy.deepcopy([{**g, "params": None} for g in opt.param_groups])
+    with pytest.raises(ValueError, match=match):
+        opt.load_state_dict(state_dict)
+    before.assert_same()
+    assert [{**g, "params": None} for g in opt.param_groups] == groups

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from .cases import KINDS, Case, lively
+from .cases import KINDS, PLAIN, Case, lively
 
 
 @pytest.fixture(params=KINDS)
@@ -15,6 +15,17 @@ def case(request: pytest.FixtureRequest) -> Case:
     optimizer, rule, backend = KINDS[request.param]
     torch.manual_seed(1)
     return Case(optimizer, lively(rule()), backend)
+
+
+@pytest.fixture(params=PLAIN)
+def pair(request: pytest.FixtureRequest) -> tuple[Case, Case]:
+    """The same rule without and with relative steps."""
+    optimizer, rule, backend = PLAIN[request.param]
+    torch.manual_seed(1)
+    plain = lively(rule())
+    relative = rule(relative=True)  # type: ignore[call-arg]
+    relative.load_state_dict(plain.state_dict())
+    return Case(optimizer, plain, backend), Case(optimizer, relative, backend)
 
 
 @pytest.fixture(autouse=True)

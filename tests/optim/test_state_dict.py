@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import io
 import pickle
 from pathlib import Path
 from typing import Any
@@ -14,16 +13,9 @@ from torch import nn
 
 from hyperadam import HyperAdam, HyperAdamRule, LearnedOptimizer, RNNprop, RNNpropRule
 
-from .cases import SHAPES, Case, Snapshot, fields, flat, lively, run, tensors
+from .cases import SHAPES, Case, Snapshot, fields, flat, lively, refused, run, tensors, through_file
 
 DTYPES = [torch.float32, torch.bfloat16, torch.float64]
-
-
-def through_file(value: Any) -> Any:
-    buffer = io.BytesIO()
-    torch.save(value, buffer)
-    buffer.seek(0)
-    return torch.load(buffer, weights_only=True)
 
 
 def assert_same_state(a: LearnedOptimizer, b: LearnedOptimizer) -> None:
@@ -196,14 +188,6 @@ def test_a_copied_optimizer_goes_on_alike(case: Case, copier: Any) -> None:
     assert twin[0] is not params[0]
     assert opt2.nonfinite == "skip"
     assert_same_state(opt, opt2)
-
-
-def refused(opt: LearnedOptimizer, state_dict: dict[str, Any], match: str) -> None:
-    before, groups = Snapshot(opt), copy.deepcopy([{**g, "params": None} for g in opt.param_groups])
-    with pytest.raises(ValueError, match=match):
-        opt.load_state_dict(state_dict)
-    before.assert_same()
-    assert [{**g, "params": None} for g in opt.param_groups] == groups
 
 
 def stepped(rule: Any, kind: Any = HyperAdam, shapes: Any = SHAPES) -> LearnedOptimizer:

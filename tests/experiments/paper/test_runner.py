@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 import os
 import signal
@@ -15,100 +14,18 @@ from pathlib import Path
 import pytest
 import torch
 
-import hyperadam
-from hyperadam import HyperAdamRule, tasks
-from hyperadam.experiments import BASELINES, Cell, Result, find, find_result, train
+from hyperadam import tasks
+from hyperadam.experiments import BASELINES, Cell, find, find_result, train
 from hyperadam.experiments import jobs as jobs_module
 from hyperadam.experiments.jobs import Setup, run_jobs
-from hyperadam.experiments.paper import runner, timing, variants
-from hyperadam.experiments.paper.experiment import Claim, Experiment, Figure
-from hyperadam.experiments.paper.runner import (
-    CellJob,
-    Place,
-    cell_jobs,
-    damaged,
-    load,
-    variant_jobs,
-)
+from hyperadam.experiments.paper import runner, variants
+from hyperadam.experiments.paper.runner import CellJob, Place, cell_jobs, damaged, load
 from hyperadam.experiments.paper.specs import EXPERIMENTS, find_experiment
-from hyperadam.experiments.paper.variant_jobs import VariantJob
-from hyperadam.experiments.paper.variants import Variant
 from hyperadam.experiments.training import optimizers, rates
 from hyperadam.experiments.training.rates import TunedRate
-from hyperadam.meta import Settings
 
-from ..tiny import Mortal, NoisyBowl
-
-MODULE = """
-import time
-from hyperadam import tasks
-from tests.experiments.tiny import NoisyBowl, Quadratic, Trap
-
-class Slow(NoisyBowl):
-    def batch(self, seeds, step):
-        time.sleep(0.05)
-        return super().batch(seeds, step)
-
-class Broken(NoisyBowl):
-    def batch(self, seeds, step):
-        raise RuntimeError("no batch today")
-
-for name, kind in {"noisy-bowl": NoisyBowl, "bowl": Quadratic, "trap": Trap, "slow": Slow, "broken": Broken}.items():
-    tasks.register(name, kind)
-"""
-
-
-class Slow(NoisyBowl):
-    """Here it need not be slow."""
-
-
-class Broken(NoisyBowl):
-    """Has no batches."""
-
-    def batch(self, seeds: object, step: object) -> tuple[torch.Tensor]:
-        raise RuntimeError("no batch today")
-
-
-@pytest.fixture(autouse=True)
-def here(tiny: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder to work in, with a module that registers the tiny tasks in processes that know nothing of ours."""
-    tasks.register("slow", Slow)
-    tasks.register("broken", Broken)
-    (tmp_path / "tiny_module.py").write_text(MODULE)
-    monkeypatch.chdir(tmp_path)
-    paths = [
-        str(Path(__file__).parents[3]),
-        str(Path(hyperadam.__file__).parents[1]),
-        str(tmp_path),
-        *filter(None, [os.environ.get("PYTHONPATH")]),
-    ]
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(paths))
-    monkeypatch.syspath_prepend(paths[0])  # processes of multiprocessing take this one
-    monkeypatch.setattr(torch, "set_num_threads", lambda n: None)
-    return tmp_path
-
-
-def quiet(label: str, share: float, ended: bool) -> None:
-    pass
-
-
-def experiment(**changes: object) -> Experiment:
-    made = Experiment(
-        "tiny",
-        "Tiny",
-        "nowhere",
-        "Nothing much.",
-        ("noisy-bowl", "bowl"),
-        ("sgd", "adam", "adam-init"),
-        (4, 8),
-        runs=3,
-        quick_runs=2,
-        quick_steps=(2, 3),
-        figures=(Figure("Bowl", "bowl", 8),),
-        claims=(Claim("Adam is better.", "adam", ("sgd",), ("bowl",), 8),),
-        published={("bowl", "adam", 8, "final_loss"): 0.5},
-    )
-    return replace(made, **changes)  # type: ignore[arg-type]
+from ..tiny import Mortal, NoisyBowl, quiet
+from .small import experiment
 
 
 def test_the_specs_are_consistent() -> None:
@@ -439,166 +356,6 @@ def test_no_scheduler_is_one_line(here: Path) -> None:
         pytest.raises(OSError, match=r"127\.0\.0\.1:1"),
     ):
         run_jobs([job], Setup(here), quiet, dask="tcp://127.0.0.1:1")
-
-
-@pytest.fixture
-def variant(monkeypatch: pytest.MonkeyPatch) -> Variant:
-    """A variant that is meta-trained in no time."""
-    settings = Settings(
-        tasks=("noisy-bowl",), updates=6, rollouts=1, lengths=(4,), period=2, config={"candidates": 2}, validate_every=3,
-        validation_runs=2, validation_steps=3,
-    )  # fmt: skip
-    made = Variant("full", settings)
-    monkeypatch.setitem(variants.VARIANTS, "full", made)
-    return made
-
-
-def test_a_variant_is_meta_trained_once_and_evaluated(here: Path, variant: Variant) -> None:
-    place, spec = (
-        Place(here / "results"),
-        experiment(optimizers=("full",), tasks=("bowl",), steps=(4,), meta_seeds=(0,)),
-    )
-    (job,) = variant_jobs([spec], place)
-    assert not cell_jobs([spec], place)
-    assert not run_jobs([job], Setup(place.folder), quiet)
-    assert [path.name for path in place.variants.iterdir()] == ["full.safetensors"]
-    assert not variant_jobs([spec], place)
-    assert not run_jobs(cell_jobs([spec], place), Setup(place.folder), quiet)
-    (found,) = load(spec, place.store).results
-    assert (found.label, found.settings["config"]["candidates"]) == ("full", 2)
-    other = variant._replace(settings=replace(variant.settings, seed=1))
-    assert not VariantJob(other, place.variants).done, "other settings, other weights"
-
-
-def test_a_variant_is_meta_trained_from_several_seeds(here: Path, variant: Variant) -> None:
-    """Each with a file of its own; a number is of a meta-seed, the mean over its runs."""
-    place = Place(here / "results")
-    spec = experiment(
-        optimizers=("full", "adam-init"),
-        tasks=("bowl",),
-        steps=(4,),
-        quick_steps=(2,),
-        figures=(),
-        published={},
-    )
-    jobs = variant_jobs([spec], place)
-    assert [job.label for job in jobs] == [
-        "meta-train full",
-        "meta-train full-1",
-        "meta-train full-2",
-    ]
-    assert [job.variant.settings.seed for job in jobs] == [0, 1, 2]
-    assert not run_jobs(jobs[:1], Setup(place.folder), quiet)
-    first = cell_jobs([spec], place)
-    assert [job.label for job in first] == ["bowl  full  4 steps", "bowl  adam-init  4 steps"]
-    assert not run_jobs(first, Setup(place.folder), quiet)
-    one, untrained = load(spec, place.store).results
-    assert (one.seeds, one.one, one.pooled) == ((0,), "meta-seed", 3)
-    assert (untrained.seeds, untrained.one, untrained.pooled) == ((0, 1, 2), "run", 0)
-
-    assert [job.label for job in variant_jobs([spec], place)] == [
-        "meta-train full-1",
-        "meta-train full-2",
-    ]
-    assert not run_jobs(variant_jobs([spec], place), Setup(place.folder), quiet)
-    rest = cell_jobs([spec], place)
-    assert [job.label for job in rest] == ["bowl  full-1  4 steps", "bowl  full-2  4 steps"]
-    assert not run_jobs(rest, Setup(place.folder), quiet)
-    all_of_them, _ = load(spec, place.store).results
-    assert all_of_them.seeds == (0, 1, 2)
-    assert all_of_them.final_loss[0] == one.final_loss[0]
-    assert len(set(all_of_them.final_loss.tolist())) == 3
-    assert len(set(all_of_them.settings["weights"].split())) == 3
-    assert not cell_jobs([spec], place)
-    assert variant_jobs([spec], Place(here / "results", quick=True))[1:] == []  # one, coarsely
-
-
-def test_an_interrupted_variant_goes_on(here: Path, variant: Variant) -> None:
-    place = Place(here / "results")
-    job, seen = VariantJob(variant, place.variants), []
-
-    def stop(share: float) -> None:
-        seen.append(share)
-        if len(seen) == 4:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        job.compute(place.folder, stop)
-    rest: list[float] = []
-    resumed = job.compute(place.folder, rest.append)
-    assert rest == [5 / 6, 1.0]
-    straight = job.compute(here / "elsewhere", lambda share: None)
-    weights = []
-    for name, content in (("a", resumed), ("b", straight)):
-        (here / f"{name}.safetensors").write_bytes(content)
-        weights.append(find(str(here / f"{name}.safetensors")).settings()["weights"])
-    assert weights[0] == weights[1]
-
-
-def test_the_variants_of_the_paper() -> None:
-    made = variants.VARIANTS
-    assert made["j20"] is made["full"]
-    assert len({v.file for v in made.values()}) == 13
-    assert len({json.dumps(v.settings.as_dict(), sort_keys=True) for v in made.values()}) == 13
-    assert len({(v.settings.updates, v.settings.rollouts) for v in made.values()}) == 1, (
-        "the same budget for all"
-    )
-    for v in made.values():
-        v.settings.make_rule()
-    rule = made["no-lstm-no-preprocessing"].settings.make_rule()
-    assert isinstance(rule, HyperAdamRule)
-    assert (rule.lstm, rule.preprocess) == (None, False)
-
-
-def curve(label: str, losses: list[float]) -> Result:
-    settings = {"task": "bowl", "optimizer": label, "lr": 0.1, "steps": len(losses)}
-    rows = torch.tensor([losses])
-    return Result(settings, (0,), rows, rows[:, -1], (None,), None, {}, label)
-
-
-def test_steps_to_the_lowest_loss_of_adam() -> None:
-    curves = {
-        "adam": curve("adam", [4.0, 3.0, 2.0, 1.0, 1.5]),
-        "quick": curve("quick", [4.0, 0.5, 2.0, 2.0, 2.0]),
-        "never": curve("never", [4.0, 3.0, math.inf, math.inf, math.inf]),
-    }
-    assert timing.steps_to_reference(curves) == (1.0, {"adam": 4, "quick": 2, "never": None})
-    del curves["adam"]
-    assert timing.steps_to_reference(curves) == (None, {})
-
-
-def test_time_is_measured_and_kept(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(timing, "ROUNDS", 2)
-    monkeypatch.setattr(timing, "UPDATES", 3)
-    place, spec = (
-        Place(here / "results"),
-        experiment(optimizers=("adam", "hyperadam"), tasks=("bowl",), timed=("noisy-bowl",)),
-    )
-    assert not run_jobs(cell_jobs([spec], place), Setup(place.folder), quiet)
-    results = load(spec, place.store).results
-    specs = [cell.optimizer for cell in spec.cells()[:2]]
-    wanted = timing.settings(specs, spec.timed, results)
-    assert not timing.is_measured(place.time, wanted)
-    record = timing.measure(specs, spec.timed, results, place.time)
-    assert timing.is_measured(place.time, wanted)
-    assert not timing.is_measured(place.time, wanted | {"rounds": 3})
-    assert record["ratios"]["noisy-bowl"]["adam"] == 1.0
-    assert record["made_with"]["torch"] == torch.__version__
-    values = timing.values(place.time)
-    assert values["noisy-bowl", "hyperadam", 1, "seconds_per_step"] > 0
-    assert values["bowl", "adam", 8, "seconds_to_loss"] > 0
-    again = load(spec, place.store).results
-    by_cell = {(r.task, r.label, r.steps): r for r in again}
-    assert len(by_cell["noisy-bowl", "hyperadam", 1].measures["seconds_per_step"]) == 2
-    assert by_cell["bowl", "adam", 8].measures["seconds_to_loss"][0] == pytest.approx(
-        values["bowl", "adam", 8, "seconds_to_loss"]
-    )
-    text = place.time.read_text()
-    for damage in ("{}", text.replace('"steps": 8', '"steps": 9'), "[" * 100_000, text[:-9], ""):
-        place.time.write_text(damage)
-        found = load(spec, place.store)
-        assert len(found.results) == len(results), "curves are there, times are not"
-        assert "time.json is damaged" in found.damaged["noisy-bowl", "adam", 1]
 
 
 def test_rates_that_are_not_tuned_are_counted(here: Path) -> None:

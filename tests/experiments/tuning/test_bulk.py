@@ -14,6 +14,8 @@ from hyperadam.experiments.training.rates import Kind, Rate
 from hyperadam.experiments.tuning import bulk
 from hyperadam.experiments.tuning.bulk import TuneJob, tuning_jobs
 
+from ..tiny import quiet
+
 MODULE = """
 from hyperadam import tasks
 from tests.experiments.tiny import Quadratic, Trap
@@ -21,10 +23,6 @@ from tests.experiments.tiny import Quadratic, Trap
 tasks.register("bowl", Quadratic)
 tasks.register("trap", Trap)
 """
-
-
-def quiet(label: str, share: float, ended: bool) -> None:
-    pass
 
 
 def test_what_the_experiments_need(tmp_path: Path) -> None:
