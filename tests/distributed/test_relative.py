@@ -50,6 +50,7 @@ KINDS: dict[str, tuple[type[LearnedOptimizer], int]] = {
 
 def optimizer(params: Any, name: str, **options: Any) -> Any:
     rule = hyperadam.load_rule(name, relative=True)
+    rule.depth = name == "hyperadam"  # ranks must count matrices together, too
     return KINDS[name][0](params, weights=rule, total_steps=8, **options)
 
 

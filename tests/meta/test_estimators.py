@@ -172,7 +172,7 @@ def test_step_sizes():
 
 
 def test_step_sizes_of_a_tempered_rule():
-    """With ``width`` and ``temper`` rollouts take the steps that an optimizer would."""
+    """With ``width``, ``temper`` and ``depth`` rollouts take the steps that an optimizer would."""
     toys.register()
     task = tasks.get("toy-wide-bowl")
     task.shapes = [(44, 1), (256,)]
@@ -183,6 +183,11 @@ def test_step_sizes_of_a_tempered_rule():
     shorter = step_size(rule, learner, 1000)(50) / plain
     torch.testing.assert_close(shorter[0, :44], torch.full((44,), 10**-0.3))
     torch.testing.assert_close(shorter[0, 44:], torch.full((256,), 0.5 * 10**-0.3))
+    task.shapes = [(5, 5)] * 8 + [(100,)]
+    learner = Learner(task, seed=3, convex=False)
+    plain = step_size(HyperAdamRule(**options), learner, 1000)(50)
+    deep = step_size(HyperAdamRule(**options, depth=True), learner, 1000)(50)
+    torch.testing.assert_close(deep, 0.5 * plain)
 
 
 def test_exact_and_detached_differ():

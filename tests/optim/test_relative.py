@@ -100,6 +100,29 @@ def test_scales_do_matter(pair: tuple[Case, Case]) -> None:
         torch.testing.assert_close(relative, scale * plain, rtol=2e-3, atol=1e-5)
 
 
+@pytest.mark.parametrize("groups", [1, 2])
+def test_steps_are_shorter_where_more_matrices_move(groups: int) -> None:
+    """Nine matrices of which one has no gradient, and vectors, which do not count."""
+    shapes = [(3, 4)] * 8 + [(5,), (2, 2)]
+    ends = []
+    for depth in (False, True):
+        rule = hyperadam.load_rule("hyperadam", relative=True)
+        rule.depth = depth
+        params = tensors(*shapes)
+        split = [params] if groups == 1 else [params[:3], params[3:]]
+        opt = HyperAdam([{"params": part} for part in split], weights=rule)
+        set_grads(params, 0)
+        params[-1].grad = None
+        pace = opt.diagnostics()["0"]["pace"]
+        starts = [p.detach().clone() for p in params]
+        opt.step()
+        ends.append([p.detach() - w for p, w in zip(params, starts, strict=True)])
+        assert pace == (0.5 if depth else 1) / 20  # the first step of a warm-up
+    for plain, deep in zip(*ends, strict=True):
+        torch.testing.assert_close(deep, 0.5 * plain, rtol=1e-4, atol=1e-7)
+    assert all(x.any() for x in ends[0][:-1])
+
+
 def test_shipped_weights_take_relative_steps_when_asked() -> None:
     rule = hyperadam.load_rule("hyperadam", relative=True)
     params = starts()

@@ -132,8 +132,9 @@ def scale_twin(rms, shape):
 
 
 def narrow_twin(shape):
-    """How much shorter a relative step is with the option width: of vectors, and wide matrices."""
+    """How much shorter a relative step is with the option width: of vectors, convolutions and wide
+    matrices."""
     if len(shape) < 2:
         return 0.5
     inputs = np.prod(shape[1:])
-    return 16 / np.sqrt(inputs) if inputs > 256 else 1.0
+    return (16 / np.sqrt(inputs) if inputs > 256 else 1.0) * (0.4 if len(shape) > 2 else 1)

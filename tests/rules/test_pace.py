@@ -8,6 +8,7 @@ import torch
 
 from hyperadam.rules import DMRule, HyperAdamRule, RNNpropRule
 from hyperadam.rules.pace import (
+    count_matrices,
     fan_in,
     horizon_factor,
     narrow_factor,
@@ -91,8 +92,11 @@ def test_the_factor_of_the_width_equals_the_twin(shape):
 def test_width_multiplies_the_scale():
     sizes = torch.tensor([0.0, 0.1, 0.3])
     plain, narrow = HyperAdamRule(1), HyperAdamRule(1, width=True)
-    for shape in ((20, 1024), (16, 16, 8, 8), (5000,)):
+    for shape in ((20, 1024), (5000,)):
         assert torch.equal(narrow.scale(sizes, shape), plain.scale(sizes, shape) / 2)
+    torch.testing.assert_close(
+        narrow.scale(sizes, (16, 16, 8, 8)), 0.2 * plain.scale(sizes, (16, 16, 8, 8))
+    )
     for shape in ((20, 256), (20, 1)):
         assert torch.equal(narrow.scale(sizes, shape), plain.scale(sizes, shape))
 
@@ -105,6 +109,24 @@ def test_a_tempered_rule_takes_shorter_steps_in_long_trainings():
         assert temper.pace(step) == pytest.approx(10**-0.3 * plain.pace(step))  # the unknown
 
 
+def test_a_deep_network_takes_shorter_steps():
+    plain = HyperAdamRule(1, warmup=4, relative=True)
+    deep = HyperAdamRule(1, warmup=4, relative=True, depth=True)
+    for step, total in ((1, None), (7, 100)):
+        for matrices, share in ((0, 1), (1, 1), (2, 1), (8, 0.5), (50, 0.2)):
+            assert deep.pace(step, total, matrices) == pytest.approx(
+                share * plain.pace(step, total)
+            )
+            assert plain.pace(step, total, matrices) == plain.pace(step, total)
+    with pytest.raises(ValueError, match="depth=True needs relative=True"):
+        HyperAdamRule(1, depth=True)
+
+
+def test_what_counts_as_a_matrix():
+    assert count_matrices([(3, 4), (5,), (), (2, 3, 3, 3), (4, 1)]) == 3
+    assert count_matrices([]) == 0
+
+
 def test_the_share_of_warm_up_is_an_option():
     rule = HyperAdamRule(1, warmup=3, warmup_share=5)
     assert [rule.pace(t, 100) for t in (1, 20, 21)] == pytest.approx([1 / 20, 1, 80 / 81])
@@ -115,11 +137,11 @@ def test_the_share_of_warm_up_is_an_option():
 
 def test_options_at_their_defaults_are_not_in_the_configuration():
     """Names and hashes of weights from before them stay."""
-    later = {"warmup_share": 20, "width": False, "temper": False}
+    later = {"warmup_share": 20, "width": False, "temper": False, "depth": False}
     assert HyperAdamRule(1, **later).config == HyperAdamRule(1).config
-    changed = {"warmup_share": 5, "width": True, "temper": True}
+    changed = {"warmup_share": 5, "width": True, "temper": True, "depth": True, "relative": True}
     assert HyperAdamRule(1, **changed).config == HyperAdamRule(1).config | changed
-    for name in ("width", "temper"):
+    for name in ("width", "temper", "depth"):
         with pytest.raises(ValueError, match=f"{name} must be True or False, got 'yes'"):
             HyperAdamRule(1, **{name: "yes"})
 

@@ -15,7 +15,7 @@ from hyperadam.kernels.choice import make_kernel
 from hyperadam.kernels.tensors import TensorKernel
 from hyperadam.rules.base import UpdateRule
 from hyperadam.rules.hyperadam2 import HyperAdam2Rule
-from hyperadam.rules.pace import root_mean_square
+from hyperadam.rules.pace import count_matrices, root_mean_square
 
 Shape = tuple[int, ...]
 
@@ -131,7 +131,7 @@ class RuleStepper:
         """How a tensor moves in this step. An odd factor spreads them over 31 bits: they are
         rounded differently."""
         step = self._steps
-        lr = self.lr * self.rule.pace(step, self.total)
+        lr = self.lr * self.rule.pace(step, self.total, count_matrices(self._shapes))
         seed = (step + number * 0x85EBCA77) & 0x7FFFFFFF
         return Motion(lr, seed=seed, step=step, total=self.total or 0)
 

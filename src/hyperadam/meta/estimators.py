@@ -15,7 +15,7 @@ from hyperadam.data import draws
 from hyperadam.kernels import Sample, SampledTape, Tape
 from hyperadam.meta.learner import Learner
 from hyperadam.rules.base import UpdateRule
-from hyperadam.rules.pace import root_mean_square
+from hyperadam.rules.pace import count_matrices, root_mean_square
 
 #: Coordinates that the kernel computes at a time: a sample has a multiple of them.
 BLOCK = 64
@@ -30,9 +30,10 @@ def step_size(rule: UpdateRule[Any], learner: Learner, total: int | None = None)
     rollout starts, before Random Scaling: that changes the units of single coordinates, and the
     largest of them would decide a tensor's size."""
     lr, scale = rule.step_size, _scales(rule, learner) if rule.relative else None
+    matrices = count_matrices(learner.shapes)
 
     def size(step: int) -> float | Tensor:
-        length = lr if total is None else lr * rule.pace(step, total)
+        length = lr if total is None else lr * rule.pace(step, total, matrices)
         return length if scale is None else length * scale
 
     return size

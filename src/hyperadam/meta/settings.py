@@ -186,6 +186,7 @@ _HORIZON = replace(
         "warmup_share": 5,
         "width": True,
         "temper": True,
+        "depth": True,
     },
     tasks=("mnist-mlp", "mnist14-mlp", "mnist14-mlp", "mnist14-mlp"),
     others=(
@@ -195,6 +196,7 @@ _HORIZON = replace(
         "mnist-mlp-7x20",
         "cifar10-cnn1-bn",
         "mnist-cnn2",
+        "cifar10-cnn2-dropout",
     ),
     horizon=True,
     updates=300,
@@ -207,7 +209,7 @@ _HORIZON = replace(
     warmup=20,
     clip=1.0,
     average=0.97,
-    total_weight=12.0,
+    total_weight=18.0,
     validate_every=60,
 )
 _RIVAL = Settings(updates=1200, rollouts=1, exact_from=0, validate_every=100)

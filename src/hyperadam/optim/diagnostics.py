@@ -26,6 +26,7 @@ from hyperadam.optim.sharding import (
 from hyperadam.rules import HyperAdam2Rule, UpdateRule
 from hyperadam.rules.base import Sums
 from hyperadam.rules.hyperadam2 import Stage
+from hyperadam.rules.pace import count_matrices
 
 #: Of one tensor: numbers by name, or a list of them, one for each candidate.
 Numbers: TypeAlias = dict[str, float | list[float]]
@@ -56,7 +57,7 @@ class Seen:
         self.state: dict[str, Tensor] = optimizer.state.get(p) or {}
         self.step = int(self.state[STEP]) + 1 if self.state else 1
         self.total: int | None = group["total_steps"]
-        self.pace = self.rule.pace(self.step, self.total)
+        self.pace = 1.0  # until it is known who moves together
         self.lr, self.decay = float(group["lr"]), float(group["weight_decay"])
 
     def tiles(self) -> Iterator[Tile]:
@@ -154,6 +155,9 @@ def diagnose(optimizer: Any) -> dict[str, Numbers]:
     ranks that step together must ask together."""
     ranks = _ranks(optimizer)
     found = _find(optimizer)
+    matrices = _matrices(optimizer, found, ranks)
+    for seen in found:
+        seen.pace = seen.rule.pace(seen.step, seen.total, matrices)
     if not found and ranks is None:
         raise RuntimeError(
             "diagnostics: no parameter has a gradient; call it after backward() and before "
@@ -212,6 +216,15 @@ def _find(optimizer: Any) -> list[Seen]:
         memory = state.get(MEMORY) if state else next(made)
         found.append(Seen(optimizer, group, i, p, memory))
     return found
+
+
+def _matrices(optimizer: Any, found: list[Seen], ranks: Ranks | None) -> int:
+    """How many matrices move together, on all ranks."""
+    count = count_matrices(seen.p.shape for seen in found)
+    if ranks is None or not optimizer.rule.depth:
+        return count
+    told = torch.full((1,), count / ranks.size, device=_home(optimizer, ranks))
+    return round(ranks.add(told).item())
 
 
 def _home(optimizer: Any, ranks: Ranks | None) -> torch.device:

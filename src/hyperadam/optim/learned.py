@@ -191,10 +191,7 @@ class LearnedOptimizer(Optimizer):
         A bad gradient on one makes it not finite on all, so that all refuse the step together."""
 
         def share(earlier: Sums) -> Tensor:
-            sums = plan.sums(earlier)
-            if ranks is None:
-                return sums
-            return ranks.add(torch.full_like(sums, torch.nan) if bad else sums)
+            return plan.sums(earlier) if ranks is None else plan.shared_sums(earlier, ranks, bad)
 
         if ranks is None or self.rule.rounds:
             return self.rule.total_sums(share)

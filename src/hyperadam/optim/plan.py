@@ -12,8 +12,9 @@ from torch import Tensor
 
 from hyperadam.kernels import Batch, Motion, Part
 from hyperadam.optim.checkpoint import STEP
-from hyperadam.optim.sharding import is_dtensor, turned_shard
+from hyperadam.optim.sharding import Ranks, is_dtensor, turned_shard
 from hyperadam.rules.base import Sums, UpdateRule
+from hyperadam.rules.pace import count_matrices
 
 #: Adds up a tensor over ranks, in place.
 Add = Callable[[Tensor], Tensor]
@@ -72,6 +73,8 @@ class Plan:
         fresh: list[Tensor],
     ) -> None:
         self.params, self.states, self.shares, self.fresh = params, states, shares, fresh
+        #: How many matrices move together: here, or on all ranks once they have told each other.
+        self.matrices = self._own_matrices = count_matrices(p.shape for p in params)
         numbered = ((number, p) for number, group in enumerate(groups) for p in group["params"])
         found = {id(p): (number, i) for i, (number, p) in enumerate(numbered)}
         self._number = len(found)
@@ -142,6 +145,18 @@ class Plan:
             totals.append(sums if share.weight == 1 else share.weight * sums)
         return totals[0] if len(totals) == 1 else torch.stack(totals).sum(0)
 
+    def shared_sums(self, earlier: Sums, ranks: Ranks, bad: bool) -> Tensor:
+        """The same over all ranks, and how many matrices they have; not finite if one of them found
+        a gradient ``bad``."""
+        sums = self.sums(earlier)
+        # all ranks of a device mesh have the same matrices, others have their own
+        count = torch.full_like(sums[:, :1], self._own_matrices / ranks.size)
+        told = torch.cat([sums, count], dim=1)
+        agreed = ranks.add(torch.full_like(told, torch.nan) if bad else told)
+        if self.shares[0].kernel.rule.depth and agreed.isfinite().all():
+            self.matrices = round(agreed[0, -1].item())
+        return agreed[:, :-1]
+
     def steps(self) -> list[int]:
         """The number of the step that each parameter is about to take, from 1."""
         return [count[0] + 1 for count in self._counts]
@@ -160,7 +175,7 @@ class Plan:
             motion = alike.get((step, group))
             if motion is None:
                 lr, decay, total = rates[group]
-                lr *= rule.pace(step, total)
+                lr *= rule.pace(step, total, self.matrices)
                 motion = alike[step, group] = Motion(lr, decay, step=step, total=total or 0)
             if rounded:
                 # odd factors spread steps and parameters over 31 bits: tensors round

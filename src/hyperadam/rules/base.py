@@ -59,6 +59,8 @@ class UpdateRule(nn.Module, Generic[StateT]):
     largest: ClassVar[dict[str, float]] = {}
     #: Steps over which the step size grows, where their total is not known.
     warmup: int = 0
+    #: Whether steps depend on how many matrices move together.
+    depth: bool = False
 
     def __init__(self, *, relative: bool = False, **config: Any) -> None:
         check_flag("relative", relative)
@@ -90,8 +92,9 @@ class UpdateRule(nn.Module, Generic[StateT]):
         ``(..., rows, p)``. Nothing of it is kept."""
         return self(grad, state, sums)[0], {}
 
-    def pace(self, step: int, total: int | None = None) -> float:
-        """The share of ``lr`` that is taken at ``step``, counted from 1, of ``total`` steps if that is known."""
+    def pace(self, step: int, total: int | None = None, matrices: int = 1) -> float:
+        """The share of ``lr`` that is taken at ``step``, counted from 1, of ``total`` steps if that is known, where so many
+        matrices move together: a rule with ``depth`` asks for that."""
         return pace(step, total, self.warmup)
 
     def scale(self, rms: Tensor, shape: Sequence[int]) -> Tensor:

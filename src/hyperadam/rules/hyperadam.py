@@ -14,7 +14,7 @@ from hyperadam.rules.base import Sums, UpdateRule
 from hyperadam.rules.checks import check_flag, check_number, check_whole
 from hyperadam.rules.faults import Fault, correction_fault, lstm_fault, moment_fault
 from hyperadam.rules.layers import LSTM, glorot, normalize, sum_of_squares, truncated_normal, zeros
-from hyperadam.rules.pace import WARMUP_SHARE, horizon_factor, narrow_factor, pace
+from hyperadam.rules.pace import WARMUP_SHARE, depth_factor, horizon_factor, narrow_factor, pace
 
 EPSILON = 1e-24
 #: The largest second-moment decay rate under ``decay_bound``.
@@ -55,7 +55,8 @@ class HyperAdamRule(UpdateRule[HyperAdamState]):
             full steps all the same. Where the number of steps is known, its twentieth part takes the place of this.
         warmup_share: where the number of steps is known, one in so many is warm-up.
         relative: steps in units of a tensor's size when its state was made.
-        width: those steps are shorter for matrices with many inputs.
+        width: those steps are shorter for matrices with many inputs, for convolutions and for vectors.
+        depth: those steps are shorter the more matrices move together.
         temper: steps are shorter in long trainings, and where nobody knows how long they are.
     """
 
@@ -75,6 +76,7 @@ class HyperAdamRule(UpdateRule[HyperAdamState]):
         warmup_share: int = WARMUP_SHARE,
         width: bool = False,
         temper: bool = False,
+        depth: bool = False,
     ) -> None:
         check_whole("candidates", candidates, 1)
         for name, value in (
@@ -83,15 +85,20 @@ class HyperAdamRule(UpdateRule[HyperAdamState]):
             ("normalize_state", normalize_state),
             ("width", width),
             ("temper", temper),
+            ("depth", depth),
         ):
             check_flag(name, value)
+        if depth and not relative:
+            raise ValueError(
+                "depth=True needs relative=True: both look at the tensors of a network"
+            )
         if decay_bound is not None:
             check_number("decay_bound, if not None,", decay_bound, SMALLEST_BOUND, LARGEST_BOUND)
         check_whole("warmup", warmup, 0, 2**31)
         check_whole("warmup_share", warmup_share, 1)
         # left out at their defaults: rules from before them keep their configuration and hash
-        later = {"warmup_share": warmup_share, "width": width, "temper": temper}
-        usual = {"warmup_share": WARMUP_SHARE, "width": False, "temper": False}
+        later = {"warmup_share": warmup_share, "width": width, "temper": temper, "depth": depth}
+        usual = {"warmup_share": WARMUP_SHARE, "width": False, "temper": False, "depth": False}
         super().__init__(
             candidates=candidates,
             lstm=lstm,
@@ -102,7 +109,7 @@ class HyperAdamRule(UpdateRule[HyperAdamState]):
             relative=relative,
             **{name: value for name, value in later.items() if value != usual[name]},
         )
-        self.warmup_share, self.width, self.temper = warmup_share, width, temper
+        self.warmup_share, self.width, self.temper, self.depth = warmup_share, width, temper, depth
         J = self.candidates = candidates
         self.preprocess, self.normalize_state, self.decay_bound, self.warmup = (
             preprocess,
@@ -132,9 +139,11 @@ class HyperAdamRule(UpdateRule[HyperAdamState]):
             "c": J if self.lstm else 0,
         }
 
-    def pace(self, step: int, total: int | None = None) -> float:
+    def pace(self, step: int, total: int | None = None, matrices: int = 1) -> float:
         share = pace(step, total, self.warmup, self.warmup_share)
-        return share * horizon_factor(total or 0) if self.temper else share
+        if self.temper:
+            share *= horizon_factor(total or 0)
+        return share * depth_factor(matrices) if self.depth else share
 
     def scale(self, rms: Tensor, shape: Sequence[int]) -> Tensor:
         scale = super().scale(rms, shape)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor
@@ -18,8 +18,10 @@ USUAL_SIZE = 0.1
 #: Matrices with more inputs than this have a lower floor.
 NARROW = 64
 #: With HyperAdam's option ``width``, matrices with more inputs than this take shorter steps, and
-#: vectors steps of this share.
-WIDE, VECTOR = 256, 0.5
+#: vectors and convolutions steps of these shares.
+WIDE, VECTOR, CONVOLUTION = 256, 0.5, 0.4
+#: With its option ``depth``, steps are shorter if more matrices than this move together.
+SHALLOW = 2
 #: A tensor that is not zero counts for at least its floor over this.
 SMALL = 20
 #: A training of so many steps takes steps as long as ``lr`` says; and one of unknown length counts
@@ -88,8 +90,22 @@ def width_factor(shape: Sequence[int]) -> float:
 
 def narrow_factor(shape: Sequence[int]) -> float:
     """What HyperAdam's relative steps are multiplied by with its option ``width``: matrices with
-    more than :data:`WIDE` inputs move less, and so do vectors, whose entries move many units."""
-    return min(1.0, math.sqrt(WIDE / fan_in(shape))) if len(shape) > 1 else VECTOR
+    more than :data:`WIDE` inputs move less, and so do vectors and convolutions: each of their
+    entries acts at many units, or at many places."""
+    if len(shape) < 2:
+        return VECTOR
+    return min(1.0, math.sqrt(WIDE / fan_in(shape))) * (CONVOLUTION if len(shape) > 2 else 1.0)
+
+
+def count_matrices(shapes: Iterable[Sequence[int]]) -> int:
+    """How many of these are shapes of weights ``(outputs, inputs…)``, and not of vectors."""
+    return sum(len(shape) > 1 for shape in shapes)
+
+
+def depth_factor(matrices: int) -> float:
+    """What HyperAdam's steps are multiplied by with its option ``depth``, where so many matrices
+    move together: what they do to the answer adds up over them."""
+    return math.sqrt(SHALLOW / max(SHALLOW, matrices))
 
 
 def horizon_factor(total: int) -> float:
