@@ -79,8 +79,8 @@ def test_round_trip(rule: UpdateRule[Any], path: Path) -> None:
 
 
 def test_shipped_weights_load() -> None:
-    ours = ["hyperadam", "hyperadam-paper", "hyperadam-published", "hyperadam2"]
-    assert list_weights() == ["adam-init", "dm", *ours, "rnnprop"]
+    ours = ["", "-horizon", "-paper", "-published", "2"]
+    assert list_weights() == ["adam-init", "dm", *(f"hyperadam{name}" for name in ours), "rnnprop"]
     for name in list_weights():
         rule = load_rule(name)
         assert rule.provenance["made_by"]
@@ -104,7 +104,7 @@ def test_relative_that_is_no_boolean_is_refused(path: Path) -> None:
         load_rule(path)
 
 
-MADE = ["dm", "hyperadam", "hyperadam-paper", "hyperadam-published", "rnnprop"]
+MADE = ["dm", *(f"hyperadam{name}" for name in ("", "-horizon", "-paper", "-published")), "rnnprop"]
 
 
 @pytest.mark.parametrize("name", MADE)

@@ -209,7 +209,7 @@ _HORIZON = replace(
     warmup=20,
     clip=1.0,
     average=0.97,
-    total_weight=18.0,
+    total_weight=12.0,
     validate_every=60,
 )
 _RIVAL = Settings(updates=1200, rollouts=1, exact_from=0, validate_every=100)

@@ -34,6 +34,7 @@ class Look(NamedTuple):
 LOOKS = {
     "hyperadam": Look("#0072B2", width=2.2),
     "hyperadam+horizon": Look("#0072B2", "-.", 2.2),
+    "hyperadam-horizon": Look("#0072B2", "--", 2.2),
     "hyperadam-paper": Look("#56B4E9", width=2.2),
     "hyperadam-published": Look("#661100", width=2.2),
     "adam-init": Look("#000000", ":"),

@@ -8,6 +8,7 @@ OPTIMIZERS = {
     "hyperadam2-start": "untrained HyperAdam2",
     "hyperadam": "HyperAdam",
     "hyperadam+horizon": "HyperAdam, told the horizon",
+    "hyperadam-horizon": "HyperAdam, trained with the horizon",
     "hyperadam-paper": "HyperAdam to the letter",
     "hyperadam-published": "HyperAdam, published recipe",
     "adam-init": "untrained HyperAdam",

@@ -55,7 +55,15 @@ TASKS = (
     *("mnist-cnn1", "mnist-cnn2", "cifar10-cnn1-bn", "cifar10-cnn2-dropout"),
 )
 #: Its columns.
-COLUMNS = ("hyperadam", "hyperadam-paper", "adam-init", "adam", "rnnprop", "dm")
+COLUMNS = (
+    "hyperadam-horizon",
+    "hyperadam",
+    "hyperadam-paper",
+    "adam-init",
+    "adam",
+    "rnnprop",
+    "dm",
+)
 STEPS = 100
 
 
@@ -261,7 +269,13 @@ def _table(numbers: Numbers) -> str:
 
 def _beats(numbers: Numbers) -> str:
     """Who is clearly lower than whom on those tasks."""
-    pairs = [("hyperadam", "adam"), ("adam-init", "adam"), ("hyperadam", "adam-init")]
+    pairs = [
+        ("hyperadam-horizon", "adam"),
+        ("hyperadam", "adam"),
+        ("hyperadam-horizon", "hyperadam"),
+        ("adam-init", "adam"),
+        ("hyperadam", "adam-init"),
+    ]
     lines = []
     for label, other in pairs:
         contrasts = {task: numbers.contrast(task, label, other) for task in TASKS}

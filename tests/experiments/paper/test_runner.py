@@ -43,6 +43,7 @@ def test_the_specs_are_consistent() -> None:
                 "hyperadam-published",
                 "hyperadam",
                 "hyperadam+horizon",
+                "hyperadam-horizon",
                 "adam-init",
             )
         for claim in spec.claims:

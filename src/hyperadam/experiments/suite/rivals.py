@@ -292,6 +292,13 @@ def rivals() -> dict[str, Rival]:
         learned("dm", "DMoptimizer, our weights", "DMOptimizer", "dm", cost=320.0, later=2),
         learned("hyperadam", "HyperAdam, told the horizon", "HyperAdam", "hyperadam", horizon=True),
         learned(
+            "hyperadam-horizon",
+            "HyperAdam, meta-trained with the horizon",
+            "HyperAdam",
+            "hyperadam-horizon",
+            horizon=True,
+        ),
+        learned(
             "hyperadam2-start",
             "untrained start of HyperAdam2",
             "HyperAdam2",

@@ -11,8 +11,8 @@ from hyperadam.experiments.training.optimizers import BASELINES
 PAPER = "hyperadam-paper"
 #: The same rule, meta-trained as the paper did it.
 PUBLISHED = "hyperadam-published"
-#: Our rule, told how many steps there will be.
-TOLD = "hyperadam+horizon"
+#: Our rule, told how many steps there will be; and with weights that were meta-trained so.
+TOLD, HORIZON = "hyperadam+horizon", "hyperadam-horizon"
 LEARNED = ("dm", "rnnprop", PAPER, PUBLISHED, "hyperadam", UNTRAINED)
 #: The paper's nine, our rule beside its own, and the untrained start: what was learned, and what
 #: was only a good start.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hyperadam.experiments.paper.experiment import Claim, Experiment, Figure
-from hyperadam.experiments.paper.specs.columns import ALL, PAPER, published
+from hyperadam.experiments.paper.specs.columns import ALL, HORIZON, PAPER, published
 from hyperadam.experiments.training.optimizers import BASELINES
 
 _DEEP = ("mnist-mlp", *(f"mnist-mlp-{depth}x20" for depth in range(2, 11)))
@@ -17,7 +17,7 @@ SHORT = (
         "functions. The learned "
         "optimizers have seen only the sigmoid.",
         ("mnist-mlp", "mnist-mlp-relu", "mnist-mlp-elu", "mnist-mlp-tanh"),
-        ALL,
+        (*ALL, HORIZON),
         figures=(Figure("Small MLP with ELU", "mnist-mlp-elu", 100),),
         claims=(
             Claim(
@@ -66,7 +66,7 @@ SHORT = (
         "steps. The deeper the network, "
         "the longer it stays on the plateau where all classes are equally likely.",
         _DEEP,
-        ALL,
+        (*ALL, HORIZON),
         figures=(Figure("Seven hidden layers", "mnist-mlp-7x20", 100),),
         claims=(
             Claim(
@@ -100,7 +100,7 @@ SHORT = (
         "tenth of the noise, two layers. Neither the data nor the network were seen in "
         "meta-training.",
         ("sine-lstm", "sine-lstm-small-noise", "sine-lstm-2"),
-        ALL,
+        (*ALL, HORIZON),
         figures=(Figure("One layer, small noise", "sine-lstm-small-noise", 100),),
         claims=(
             Claim(
@@ -133,7 +133,7 @@ SHORT = (
         "and the larger with "
         "dropout, are trained for 100 steps. Meta-training saw no convolution and no colour.",
         ("mnist-cnn1", "mnist-cnn2", "cifar10-cnn1-bn", "cifar10-cnn2-dropout"),
-        ALL,
+        (*ALL, HORIZON),
         runs=10,
         figures=(
             Figure("CNN-1 on MNIST", "mnist-cnn1", 100),
