@@ -29,10 +29,10 @@ def test_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     out = capsys.readouterr().out
     assert "report.html" in out
-    assert "6 of 48" in " ".join(out.split())
-    assert "Measured so far: 6 of 48 cells" in page
+    assert "6 of 52" in " ".join(out.split())
+    assert "Measured so far: 6 of 52 cells" in page
     assert str(tmp_path) not in page
-    assert "computed: 6 of 48 cells" in (tmp_path / "activations" / "table.md").read_text(
+    assert "computed: 6 of 52 cells" in (tmp_path / "activations" / "table.md").read_text(
         encoding="utf-8"
     )
     assert not (tmp_path / "lstm").exists(), "no table of nothing"
@@ -57,7 +57,7 @@ def test_a_damaged_result_is_named_and_the_rest_is_made(
     damage(path)
     assert main(["report", "--results", str(tmp_path)]) == 1
     out, err = capsys.readouterr()
-    assert "5 of 48" in " ".join(out.split())
+    assert "5 of 52" in " ".join(out.split())
     lines = err.splitlines()
     assert set(lines) == {
         f"hyperadam: mnist-mlp  momentum  100 steps: {path} is damaged: "
@@ -70,7 +70,7 @@ def test_a_damaged_result_is_named_and_the_rest_is_made(
     ).read_text(encoding="utf-8")
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert ">damaged</td>" in page
-    assert "Measured so far: 5 of 48 cells" in page
+    assert "Measured so far: 5 of 52 cells" in page
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[" * 100_000, b'{"format": null}'])

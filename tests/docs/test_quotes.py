@@ -140,7 +140,7 @@ def test_what_is_said_of_the_suite_reads_well_however_it_falls(factor: float | N
     assert not re.search("nan|None", "".join(told.values()))
     lines = [line for line in told["suite-losses"].splitlines() if "constant" in line]
     found = [tuple(map(int, re.findall(r"on (\d+) of (\d+) tasks", line)[0])) for line in lines]
-    assert len(found) == (0 if factor is None else 3)  # 100, 1,000 and 10,000 steps
+    assert len(found) == (0 if factor is None else 4)  # 100, 1,000, 2,000 and 10,000 steps
     lost, compared = (sum(column) for column in zip(*found, strict=True)) if found else (0, 0)
     assert lost > compared / 2 if factor == 2.0 else lost < 3
 

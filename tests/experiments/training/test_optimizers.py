@@ -288,8 +288,8 @@ def test_options_behind_a_name(tmp_path: Path) -> None:
 
 
 def test_weights_that_knew_the_horizon_are_told_it(tmp_path: Path) -> None:
-    """A file that says nothing of the kind, or nonsense, did not; nor did shipped ones."""
-    assert not any(find(name).horizon for name in list_weights())
+    """A file that says nothing of the kind, or nonsense, did not; of shipped ones one did."""
+    assert [name for name in list_weights() if find(name).horizon] == ["hyperadam-horizon"]
     rule = HyperAdamRule(candidates=3)
     for settings, known in (({"horizon": True}, True), ({"horizon": 1}, False), ([], False)):
         rule.provenance = {"settings": settings}
