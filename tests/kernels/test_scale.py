@@ -252,3 +252,19 @@ def test_states_are_not_shared(backend):
     before = clone(stepper._parts[0].state)
     stepped(rule, flat_start())
     assert all(torch.equal(a, b) for a, b in zip(before, stepper._parts[0].state, strict=True))
+
+
+def test_a_stepper_counts_matrices(backend):
+    """Eight matrices and a vector: with ``depth`` every step is half as long."""
+    ends = []
+    for depth in (False, True):
+        torch.manual_seed(0)
+        rule = HyperAdamRule(candidates=3, decay_bound=0.97, relative=True, depth=depth)
+        params = randn(RUNS, 37, seed=1)
+        stepper = RuleStepper(params, LR, rule, shapes=[(2, 2)] * 8 + [(5,)], total=10)
+        start = params.clone()
+        stepper.step(randn(RUNS, 37, seed=2))
+        ends.append(params - start)
+    rounding = torch.finfo(torch.float32).eps * start.abs().max().item()  # of weights that move
+    torch.testing.assert_close(ends[1], 0.5 * ends[0], rtol=1e-5, atol=rounding)
+    assert ends[0].abs().max() > 1000 * rounding

@@ -57,6 +57,7 @@ class RuleStepper:
             # vector
             vectors = params if self.rule.rounds else params.view(1, -1)
             self._shapes = [tuple(vectors.shape[1:])]
+        self._matrices = count_matrices(self._shapes)
         # each tensor's place in the vectors; it is stepped there if its runs lie together
         self._places = self._split(vectors)
         sized = self._split(vectors if start is None else start) if self.rule.memory else ()
@@ -131,7 +132,7 @@ class RuleStepper:
         """How a tensor moves in this step. An odd factor spreads them over 31 bits: they are
         rounded differently."""
         step = self._steps
-        lr = self.lr * self.rule.pace(step, self.total, count_matrices(self._shapes))
+        lr = self.lr * self.rule.pace(step, self.total, self._matrices)
         seed = (step + number * 0x85EBCA77) & 0x7FFFFFFF
         return Motion(lr, seed=seed, step=step, total=self.total or 0)
 
