@@ -114,12 +114,13 @@ def test_steps_are_shorter_where_more_matrices_move(groups: int) -> None:
         set_grads(params, 0)
         params[-1].grad = None
         pace = opt.diagnostics()["0"]["pace"]
-        starts = [p.detach().clone() for p in params]
+        before = [p.detach().clone() for p in params]
         opt.step()
-        ends.append([p.detach() - w for p, w in zip(params, starts, strict=True)])
+        ends.append([p.detach() - w for p, w in zip(params, before, strict=True)])
         assert pace == (0.5 if depth else 1) / 20  # the first step of a warm-up
-    for plain, deep in zip(*ends, strict=True):
-        torch.testing.assert_close(deep, 0.5 * plain, rtol=1e-4, atol=1e-7)
+    rounding = torch.finfo(torch.float32).eps * max(w.abs().max().item() for w in before)
+    for plain, deep in zip(*ends, strict=True):  # weights are rounded when they move
+        torch.testing.assert_close(deep, 0.5 * plain, rtol=1e-5, atol=rounding)
     assert all(x.any() for x in ends[0][:-1])
 
 
