@@ -30,7 +30,7 @@ BAD = {
     "lengths": [(), [20], 20, (0,), (20, -20), (20.0,), (3,), (30,), (20, 50), None],
     "exact_from": [-1, 1.5, "0", True, math.inf],
     "warmup": [-1, 1.5, None, "0", True, math.nan],
-    **dict.fromkeys(("lr", "clip", "sigma", "budget"), POSITIVE),
+    **dict.fromkeys(("lr", "clip", "sigma", "budget", "shorter"), POSITIVE),
     "final_lr": [-1e-9, *NUMBER],
     "average": [1, -0.1, math.nan, math.inf, None, "0.9", True],
     "start": ["near adam", "", None, []],

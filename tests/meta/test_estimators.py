@@ -159,6 +159,10 @@ def test_step_sizes():
     known = step_size(rule, learner, 40)
     assert [known(t) / 0.005 for t in (1, 2, 3, 40)] == pytest.approx([0.5, 1, 38 / 39, 1 / 39])
 
+    longer = HyperAdamRule(candidates=2, warmup=5, step_size=0.02)
+    assert step_size(longer, learner)(1) == 0.02
+    assert step_size(longer, learner, 40, shorter=4.0)(3) == pytest.approx(known(3))
+
     relative = step_size(HyperAdamRule(candidates=2, relative=True), learner)
     assert not torch.equal(learner.init(), learner.unscaled())  # the sizes are the task's own
     start, sizes = learner.unscaled()[0], []

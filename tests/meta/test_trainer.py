@@ -199,6 +199,20 @@ def test_relative_rules_with_a_horizon_resume_bit_for_bit(tmp_path):
     assert rule.provenance["settings"]["horizon"] is True
 
 
+def test_rollouts_may_take_shorter_steps_than_the_rule_in_use(tmp_path):
+    """They then are those of a rule with such a step size; validation takes the rule's own."""
+    config = SETTINGS.config | {"step_size": 0.02}
+    longer = dataclasses.replace(SETTINGS, config=config, shorter=4.0, updates=3)
+    trainer = Trainer(longer, tmp_path / "longer")
+    assert {rollout.size(t) for rollout in trainer.rollouts for t in (1, 20)} == {0.005}
+    finish(trainer)
+    usual = Trainer(dataclasses.replace(longer, config=SETTINGS.config, shorter=1.0), tmp_path / "x")
+    finish(usual)
+    assert same(trainer.rule, usual.rule)
+    assert trainer.curve != usual.curve
+    assert load_rule(tmp_path / "longer/best.safetensors").step_size == 0.02
+
+
 def test_rollouts_know_their_own_length(tmp_path):
     trainer = Trainer(dataclasses.replace(KNOWING, rollouts=4, lengths=(40,)), tmp_path)
     for rollout in trainer.rollouts:

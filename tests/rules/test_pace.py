@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from hyperadam import HyperAdam, load_rule
 from hyperadam.rules import DMRule, HyperAdamRule, RNNpropRule
 from hyperadam.rules.pace import (
     count_matrices,
@@ -95,7 +96,7 @@ def test_width_multiplies_the_scale():
     for shape in ((20, 1024), (5000,)):
         assert torch.equal(narrow.scale(sizes, shape), plain.scale(sizes, shape) / 2)
     torch.testing.assert_close(
-        narrow.scale(sizes, (16, 16, 8, 8)), 0.2 * plain.scale(sizes, (16, 16, 8, 8))
+        narrow.scale(sizes, (16, 16, 8, 8)), 0.15 * plain.scale(sizes, (16, 16, 8, 8))
     )
     for shape in ((20, 256), (20, 1)):
         assert torch.equal(narrow.scale(sizes, shape), plain.scale(sizes, shape))
@@ -138,12 +139,24 @@ def test_the_share_of_warm_up_is_an_option():
 def test_options_at_their_defaults_are_not_in_the_configuration():
     """Names and hashes of weights from before them stay."""
     later = {"warmup_share": 20, "width": False, "temper": False, "depth": False}
-    assert HyperAdamRule(1, **later).config == HyperAdamRule(1).config
+    assert HyperAdamRule(1, **later, step_size=0.005).config == HyperAdamRule(1).config
     changed = {"warmup_share": 5, "width": True, "temper": True, "depth": True, "relative": True}
+    changed["step_size"] = 0.01
     assert HyperAdamRule(1, **changed).config == HyperAdamRule(1).config | changed
     for name in ("width", "temper", "depth"):
         with pytest.raises(ValueError, match=f"{name} must be True or False, got 'yes'"):
             HyperAdamRule(1, **{name: "yes"})
+
+
+def test_weights_may_have_a_step_size_of_their_own(tmp_path):
+    HyperAdamRule(1, step_size=0.02).save(tmp_path / "own.safetensors")
+    rule, w = load_rule(tmp_path / "own.safetensors"), torch.zeros(3, requires_grad=True)
+    assert rule.step_size == HyperAdam([w], weights=rule).defaults["lr"] == 0.02
+    assert HyperAdam([w], weights=rule, lr=0.1).defaults["lr"] == 0.1
+    assert HyperAdamRule(1).step_size == HyperAdamRule.step_size == 0.005
+    for bad in (0, -0.1, 1.1, float("nan"), "long", True):
+        with pytest.raises(ValueError, match="step_size must be a number, at least 1e-06 and at"):
+            HyperAdamRule(1, step_size=bad)
 
 
 def test_the_papers_learners_have_scale_one():

@@ -196,6 +196,7 @@ CHECKS: dict[str, Check] = {
     "total_weight": _between(-1e6, 1e6),
     "input_scale": _between(0, 1e6),
     "horizon": check_flag,
+    "shorter": _positive,
     "pairs": _count(most=10**6),
     "sigma": _positive,
     "horizons": _horizons,

@@ -24,12 +24,15 @@ BLOCK = 64
 StepSize = Callable[[int], float | Tensor]
 
 
-def step_size(rule: UpdateRule[Any], learner: Learner, total: int | None = None) -> StepSize:
-    """``lr * pace * scale`` for a rollout of ``rule``. It knows that it takes ``total`` steps; or
-    else all are as long, without the rule's warm-up, too. Scales are those of the tensors where the
-    rollout starts, before Random Scaling: that changes the units of single coordinates, and the
-    largest of them would decide a tensor's size."""
-    lr, scale = rule.step_size, _scales(rule, learner) if rule.relative else None
+def step_size(
+    rule: UpdateRule[Any], learner: Learner, total: int | None = None, shorter: float = 1.0
+) -> StepSize:
+    """``lr * pace * scale`` for a rollout of ``rule``, whose ``lr`` is so many times ``shorter``
+    than where the rule is used. It knows that it takes ``total`` steps; or else all are as long,
+    without the rule's warm-up, too. Scales are those of the tensors where the rollout starts,
+    before Random Scaling: that changes the units of single coordinates, and the largest of them
+    would decide a tensor's size."""
+    lr, scale = rule.step_size / shorter, _scales(rule, learner) if rule.relative else None
     matrices = count_matrices(learner.shapes)
 
     def size(step: int) -> float | Tensor:

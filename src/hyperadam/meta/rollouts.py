@@ -94,4 +94,5 @@ class Rollouts:
         return Learner(task, seed, s.scaling, s.convex)
 
     def _size(self, learner: Learner, length: int) -> StepSize:
-        return step_size(self.rule, learner, length if self.settings.horizon else None)
+        s = self.settings
+        return step_size(self.rule, learner, length if s.horizon else None, s.shorter)

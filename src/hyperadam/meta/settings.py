@@ -77,6 +77,9 @@ class Settings:
     horizon: bool = _setting(
         False, "rollouts know their length: steps warm up, and decay to zero at the end"
     )
+    shorter: float = _setting(
+        1.0, "bptt: steps of rollouts are so many times shorter than those of the rule in use"
+    )
     pairs: int = _setting(
         12, "es: antithetic pairs of perturbed rules in an episode, at most; slopes: exactly"
     )
@@ -143,6 +146,7 @@ class Settings:
 #: Settings that older checkpoints and weight files do not know.
 LATER = (
     "horizon",
+    "shorter",
     "estimator",
     "pairs",
     "sigma",
@@ -187,7 +191,9 @@ _HORIZON = replace(
         "width": True,
         "temper": True,
         "depth": True,
+        "step_size": 0.0075,
     },
+    shorter=1.5,
     tasks=("mnist-mlp", "mnist14-mlp", "mnist14-mlp", "mnist14-mlp"),
     others=(
         "mnist-mlp-relu",

@@ -45,8 +45,8 @@ class UpdateRule(nn.Module, Generic[StateT]):
     """
 
     kind: ClassVar[str]
-    #: The published step size, the default ``lr`` of the optimizer.
-    step_size: ClassVar[float]
+    #: The published step size or the weights' own, the default ``lr`` of the optimizer.
+    step_size: float
     #: The NamedTuple class of the state.
     State: ClassVar[type[Any]]
     #: How many rounds of column sums a step needs; a later round depends on the totals of the earlier ones.

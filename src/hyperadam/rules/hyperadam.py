@@ -21,6 +21,8 @@ EPSILON = 1e-24
 GAMMA_MAX = 0.9999
 #: The range of ``decay_bound``: below, β² vanishes in float32, and at 1 nothing is bounded.
 SMALLEST_BOUND, LARGEST_BOUND = 1e-3, 1 - 1e-6
+#: The range of ``step_size``.
+SMALLEST_STEP, LARGEST_STEP = 1e-6, 1.0
 #: The largest decay rate without it: a sigmoid that rounds to 1 at the first step would leave 0/0 to correct the bias.
 ALMOST_ONE = 1 - 2**-24
 #: The largest ``|m̂|`` of a loaded state where the rule has no bound: the next updates are finite in
@@ -58,6 +60,7 @@ class HyperAdamRule(UpdateRule[HyperAdamState]):
         width: those steps are shorter for matrices with many inputs, for convolutions and for vectors.
         depth: those steps are shorter the more matrices move together.
         temper: steps are shorter in long trainings, and where nobody knows how long they are.
+        step_size: the default ``lr`` of the optimizer; 0.005 is the paper's.
     """
 
     kind = "hyperadam"
@@ -77,6 +80,7 @@ class HyperAdamRule(UpdateRule[HyperAdamState]):
         width: bool = False,
         temper: bool = False,
         depth: bool = False,
+        step_size: float = step_size,
     ) -> None:
         check_whole("candidates", candidates, 1)
         for name, value in (
@@ -96,9 +100,16 @@ class HyperAdamRule(UpdateRule[HyperAdamState]):
             check_number("decay_bound, if not None,", decay_bound, SMALLEST_BOUND, LARGEST_BOUND)
         check_whole("warmup", warmup, 0, 2**31)
         check_whole("warmup_share", warmup_share, 1)
+        check_number("step_size", step_size, SMALLEST_STEP, LARGEST_STEP)
         # left out at their defaults: rules from before them keep their configuration and hash
-        later = {"warmup_share": warmup_share, "width": width, "temper": temper, "depth": depth}
-        usual = {"warmup_share": WARMUP_SHARE, "width": False, "temper": False, "depth": False}
+        usual = {
+            "warmup_share": WARMUP_SHARE,
+            "width": False,
+            "temper": False,
+            "depth": False,
+            "step_size": type(self).step_size,
+        }
+        later = (warmup_share, width, temper, depth, step_size)
         super().__init__(
             candidates=candidates,
             lstm=lstm,
@@ -107,9 +118,13 @@ class HyperAdamRule(UpdateRule[HyperAdamState]):
             decay_bound=decay_bound,
             warmup=warmup,
             relative=relative,
-            **{name: value for name, value in later.items() if value != usual[name]},
+            **{
+                name: value
+                for (name, default), value in zip(usual.items(), later, strict=True)
+                if value != default
+            },
         )
-        self.warmup_share, self.width, self.temper, self.depth = warmup_share, width, temper, depth
+        self.warmup_share, self.width, self.temper, self.depth, self.step_size = later
         J = self.candidates = candidates
         self.preprocess, self.normalize_state, self.decay_bound, self.warmup = (
             preprocess,

@@ -19,7 +19,7 @@ USUAL_SIZE = 0.1
 NARROW = 64
 #: With HyperAdam's option ``width``, matrices with more inputs than this take shorter steps, and
 #: vectors and convolutions steps of these shares.
-WIDE, VECTOR, CONVOLUTION = 256, 0.5, 0.4
+WIDE, VECTOR, CONVOLUTION = 256, 0.5, 0.3
 #: With its option ``depth``, steps are shorter if more matrices than this move together.
 SHALLOW = 2
 #: A tensor that is not zero counts for at least its floor over this.
