@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 from hyperadam.experiments.paper.experiment import UNTRAINED, Claim, Experiment, Figure
-from hyperadam.experiments.paper.specs.columns import ALL, FEW, PAPER, PUBLISHED, TOLD, published
+from hyperadam.experiments.paper.specs.columns import (
+    ALL,
+    FEW,
+    HORIZON,
+    PAPER,
+    PUBLISHED,
+    TOLD,
+    published,
+)
 
 LONG = (
     Experiment(
@@ -82,9 +90,10 @@ LONG = (
         "CNN-2 for 2,000 and 10,000 steps",
         "Figure 6(c), (d), (g) and (h)",
         "The larger convolutional network is trained on MNIST and on CIFAR-10, for 2,000 and for "
-        "10,000 steps. Our rule is also told how many steps there are.",
+        "10,000 steps. Our rule is also told how many steps there are, with the weights that it "
+        "has without, and with those that were meta-trained so.",
         ("mnist-cnn2", "cifar10-cnn2"),
-        (*ALL, TOLD),
+        (*ALL, TOLD, HORIZON),
         (2_000, 10_000),
         runs=1,
         more_runs={("mnist-cnn2", label, 10_000): 3 for label in FEW},  # those of `learners`
