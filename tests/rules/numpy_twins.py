@@ -137,4 +137,4 @@ def narrow_twin(shape):
     if len(shape) < 2:
         return 0.5
     inputs = np.prod(shape[1:])
-    return (16 / np.sqrt(inputs) if inputs > 256 else 1.0) * (0.3 if len(shape) > 2 else 1)
+    return (448 / inputs if inputs > 448 else 1.0) * (0.4 if len(shape) > 2 else 1)

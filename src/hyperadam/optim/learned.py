@@ -63,7 +63,7 @@ class LearnedOptimizer(Optimizer):
     Args:
         params: parameters, named parameters, or dicts of parameter groups, in which ``lr``,
             ``weight_decay``, ``maximize`` and ``total_steps`` may differ.
-        lr: the step size, a float or a one-element tensor; ``None``: the rule's published one.
+        lr: the step size, a float or a one-element tensor; ``None``: the weights' own.
         weights: a shipped name (:func:`hyperadam.list_weights`), a path to a ``.safetensors`` file,
             or a rule, of which the optimizer takes a copy; ``None``: those of the optimizer's name.
         weight_decay: decoupled, as in AdamW.

@@ -13,7 +13,8 @@ class HyperAdam(LearnedOptimizer):
 
     The default weights are meta-trained. ``weights="adam-init"`` is an untrained rule that behaves
     like an average of Adams.
-    The arguments are those of :class:`LearnedOptimizer`; ``lr`` is 0.005 unless given.
+    The arguments are those of :class:`LearnedOptimizer`; ``lr`` is the weights' own unless given,
+    0.005 for those of the name.
     """
 
     rule_class = HyperAdamRule

@@ -19,7 +19,7 @@ USUAL_SIZE = 0.1
 NARROW = 64
 #: With HyperAdam's option ``width``, matrices with more inputs than this take shorter steps, and
 #: vectors and convolutions steps of these shares.
-WIDE, VECTOR, CONVOLUTION = 256, 0.5, 0.3
+WIDE, VECTOR, CONVOLUTION = 448, 0.5, 0.4
 #: With its option ``depth``, steps are shorter if more matrices than this move together.
 SHALLOW = 2
 #: A tensor that is not zero counts for at least its floor over this.
@@ -94,7 +94,7 @@ def narrow_factor(shape: Sequence[int]) -> float:
     entries acts at many units, or at many places."""
     if len(shape) < 2:
         return VECTOR
-    return min(1.0, math.sqrt(WIDE / fan_in(shape))) * (CONVOLUTION if len(shape) > 2 else 1.0)
+    return min(1.0, WIDE / fan_in(shape)) * (CONVOLUTION if len(shape) > 2 else 1.0)
 
 
 def count_matrices(shapes: Iterable[Sequence[int]]) -> int:

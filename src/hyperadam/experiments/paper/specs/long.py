@@ -3,15 +3,7 @@
 from __future__ import annotations
 
 from hyperadam.experiments.paper.experiment import UNTRAINED, Claim, Experiment, Figure
-from hyperadam.experiments.paper.specs.columns import (
-    ALL,
-    FEW,
-    HORIZON,
-    PAPER,
-    PUBLISHED,
-    TOLD,
-    published,
-)
+from hyperadam.experiments.paper.specs.columns import ALL, FEW, PAPER, PUBLISHED, TOLD, published
 
 LONG = (
     Experiment(
@@ -90,10 +82,9 @@ LONG = (
         "CNN-2 for 2,000 and 10,000 steps",
         "Figure 6(c), (d), (g) and (h)",
         "The larger convolutional network is trained on MNIST and on CIFAR-10, for 2,000 and for "
-        "10,000 steps. Our rule is also told how many steps there are, with the weights that it "
-        "has without, and with those that were meta-trained so.",
+        "10,000 steps. Our rule is also told how many steps there are.",
         ("mnist-cnn2", "cifar10-cnn2"),
-        (*ALL, TOLD, HORIZON),
+        (*ALL, TOLD),
         (2_000, 10_000),
         runs=1,
         more_runs={("mnist-cnn2", label, 10_000): 3 for label in FEW},  # those of `learners`
