@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 from hyperadam.experiments.paper.experiment import UNTRAINED, Claim, Experiment, Figure
-from hyperadam.experiments.paper.specs.columns import ALL, FEW, PAPER, PUBLISHED, TOLD, published
+from hyperadam.experiments.paper.specs.columns import (
+    ALL,
+    FEW,
+    HORIZON,
+    PAPER,
+    PUBLISHED,
+    TOLD,
+    published,
+)
 
 LONG = (
     Experiment(
@@ -15,7 +23,7 @@ LONG = (
         "steps. Dead ReLUs make the paper's rule blow up where its decay rates allow it; the "
         "bounded rule must not.",
         ("mnist-mlp", "mnist-mlp-relu", "mnist-cnn1"),
-        ("adam", PAPER, PUBLISHED, "hyperadam", UNTRAINED),
+        ("adam", PAPER, PUBLISHED, "hyperadam", UNTRAINED, HORIZON),
         (2_000,),
         runs=5,
         final_batches=500,
