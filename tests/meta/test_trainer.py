@@ -206,7 +206,9 @@ def test_rollouts_may_take_shorter_steps_than_the_rule_in_use(tmp_path):
     trainer = Trainer(longer, tmp_path / "longer")
     assert {rollout.size(t) for rollout in trainer.rollouts for t in (1, 20)} == {0.005}
     finish(trainer)
-    usual = Trainer(dataclasses.replace(longer, config=SETTINGS.config, shorter=1.0), tmp_path / "x")
+    usual = Trainer(
+        dataclasses.replace(longer, config=SETTINGS.config, shorter=1.0), tmp_path / "x"
+    )
     finish(usual)
     assert same(trainer.rule, usual.rule)
     assert trainer.curve != usual.curve
