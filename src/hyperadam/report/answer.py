@@ -82,15 +82,21 @@ def cost(results: Results, ours: str, state_bytes: Mapping[str, int]) -> str:
 
 
 def where_it_loses(results: Results, ours: str) -> str:
-    """How often it is clearly above tuned Adam with decay, and where it is worst."""
+    """How often it is clearly above tuned Adam with decay, where it is worst, and how it stands
+    with Muon."""
     found = scores.ratios(results, ours, loss_of)
     lost = _lost(found)
-    if not lost:
-        return f"Nowhere: in none of {len(found)} trainings does it end above {DECAYED}."
-    worst = next(iter(lost))
-    where = f"{'worst' if len(lost) > 1 else 'that is'} with the {_training(worst)}"
-    text = f"It ends above {DECAYED} in {len(lost)} of {len(found)} trainings, {where}"
-    return f"{text} ({percent(lost[worst])})."
+    if lost:
+        worst = next(iter(lost))
+        where = f"{'worst' if len(lost) > 1 else 'that is'} with the {_training(worst)}"
+        text = f"It ends above {DECAYED} in {len(lost)} of {len(found)} trainings, {where}"
+        text = f"{text} ({percent(lost[worst])})."
+    else:
+        text = f"Not to Adam: in none of {len(found)} trainings does it end above {DECAYED}."
+    if muon := scores.ratios(results, ours, loss_of, "muon"):
+        ahead = f"{len(_lost(muon))} of the {len(muon)}"
+        text += f" Tuned Muon ends below it in {ahead} where both have run."
+    return text
 
 
 def how_far(results: Results, ours: str) -> str:
@@ -117,7 +123,7 @@ def how_soon(results: Results, ours: str) -> str:
 
 
 def others(results: Results, ours: str) -> list[str]:
-    """Where else it loses, to whom, and what meta-training adds."""
+    """Where else it loses, and what meta-training adds."""
     found = []
     lost = list(_lost(scores.ratios(results, ours, loss_of)).items())[1:]
     if lost:
@@ -125,9 +131,6 @@ def others(results: Results, ours: str) -> list[str]:
         rest = len(lost) - len(names)
         names += [f"{rest} more"] if rest else []
         found.append(f"It also ends above {DECAYED} with {listed(names)}.")
-    if muon := scores.ratios(results, ours, loss_of, "muon"):
-        ahead = sum(ratio > 1 + LEVEL for ratio in muon.values())
-        found.append(f"Tuned Muon ends below it in {ahead} of the {len(muon)} where both have run.")
     if start := scores.ratios(results, ours, loss_of, STARTS[ours]):
         below = sum(ratio < 1 - LEVEL for ratio in start.values())
         above = sum(ratio > 1 + LEVEL for ratio in start.values())

@@ -201,11 +201,16 @@ def losses(suite: Suite) -> str:
         f"on {_where(suite.ratios(OURS, ADAM, steps))}."
         for steps in suite.horizons()
     ]
-    muon = suite.ratios(OURS, "muon")
-    if muon:
-        lost = sum(x > 1 + scores.LEVEL for x in muon.values())
-        lines.append(f"- **To tuned Muon**, on {lost} of the {len(muon)} pairs where it has run.")
+    if muon := _to_muon(suite):
+        lines.append(f"- **To tuned Muon**, {muon}.")
     return "\n".join(lines) or "- Nothing has been compared yet."
+
+
+def _to_muon(suite: Suite) -> str:
+    """How often tuned Muon is lower; empty if it has not run."""
+    muon = suite.ratios(OURS, "muon").values()
+    lost = sum(x > 1 + scores.LEVEL for x in muon)
+    return f"on {lost} of the {len(muon)} pairs where it has run" if muon else ""
 
 
 def _beside_start(suite: Suite) -> str:
@@ -230,11 +235,12 @@ def summary(suite: Suite) -> str:
         f"with {steps:,} steps on {_where(suite.ratios(OURS, ADAM, steps)).partition(':')[0]}"
         for steps in suite.horizons()
     ]
+    muon = f"To tuned Muon: {where}. " if (where := _to_muon(suite)) else ""
     lines = [
         f"- **Beside tuned Adam.** It ends at or below Adam with a tuned constant rate on "
         f"{_share(constant)} pairs of a task and a horizon. Beside Adam with a tuned rate and "
         f"linear decay that is {_share(linear)}.",
-        f"- **Where it loses** to tuned constant Adam: {_listed(lost)}. "
+        f"- **Where it loses** to tuned constant Adam: {_listed(lost)}. {muon}"
         f"[Which ones](docs/choosing.md#where-it-loses).",
         f"- **What meta-training adds.** Beside its own untrained start it is "
         f"{_beside_start(suite)}. "
