@@ -13,8 +13,8 @@ class HyperAdam(LearnedOptimizer):
 
     The default weights are meta-trained. ``weights="adam-init"`` is an untrained rule that behaves
     like an average of Adams.
-    The arguments are those of :class:`LearnedOptimizer`; ``lr`` is the weights' own unless given,
-    0.005 for those of the name.
+    The arguments are those of :class:`LearnedOptimizer`. Unless given, ``lr`` is the weights' own:
+    0.005 for ``"hyperadam"``, 0.0075 for ``"hyperadam-horizon"``.
     """
 
     rule_class = HyperAdamRule

@@ -155,7 +155,7 @@ def find(
     Weights whose meta-training knew the horizon are told how many steps there will be. So are
     others with ``+horizon`` behind their name, as in ``hyperadam+horizon``. ``hyperadam+relative``
     takes relative steps, whatever its weights say; both may be given. ``adam@0.01`` gives the
-    learning rate. Without it a learned rule takes its published step size, and a hand-made
+    learning rate. Without it a learned rule takes its own step size, and a hand-made
     optimizer the rate tuned for ``task`` and ``steps`` (from ``tuning``, then as shipped), else the
     published one, else a guess.
     """
